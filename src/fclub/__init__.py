@@ -1,0 +1,55 @@
+"""fclub: federated, private, clustered contextual bandits.
+
+Names are imported when they are first used, so that `import fclub` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fclub.config import Privacy, Problem, Protocol
+    from fclub.environments.base import Environment
+    from fclub.environments.registry import make_environment
+    from fclub.policies.base import Policy
+    from fclub.policies.registry import make_policy
+    from fclub.simulation.loop import simulate
+    from fclub.simulation.trace import Trace
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Environment": "fclub.environments.base",
+    "Policy": "fclub.policies.base",
+    "Privacy": "fclub.config",
+    "Problem": "fclub.config",
+    "Protocol": "fclub.config",
+    "Trace": "fclub.simulation.trace",
+    "make_environment": "fclub.environments.registry",
+    "make_policy": "fclub.policies.registry",
+    "simulate": "fclub.simulation.loop",
+}
+
+__all__ = [
+    "Environment",
+    "Policy",
+    "Privacy",
+    "Problem",
+    "Protocol",
+    "Trace",
+    "__version__",
+    "make_environment",
+    "make_policy",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fclub' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

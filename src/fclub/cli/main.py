@@ -1,0 +1,67 @@
+"""`fclub`: finds the command's module only when it is called, so that --help answers at once."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from fclub import __version__
+from fclub.errors import FclubError, InvalidInput
+
+COMMANDS: dict[str, str] = {
+    "policies": "List the policies, their switches and parameters.",
+}
+"""Name and help of every command; its typer app is `app` in fclub.cli.<name>."""
+
+EXIT_FAILURE, EXIT_USAGE = 1, 2
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are imported when they are run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        if not ctx.resilient_parsing and cmd_name in sys.argv[1:2]:
+            return get_command(import_module(f"fclub.cli.{cmd_name.replace('-', '_')}").app)
+        return _named(cmd_name)
+
+
+def _named(name: str) -> Any:
+    """A stand-in that knows only its help, for the list of commands."""
+    stub = typer.Typer(add_completion=False)
+    stub.command(name, help=COMMANDS[name])(lambda: None)
+    return get_command(stub)
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    help="Federated, private, clustered contextual bandits.",
+    epilog="Start with: fclub demo",
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    if version:
+        typer.echo(f"fclub {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point: a named error becomes one line and an exit code."""
+    try:
+        app()
+    except FclubError as error:
+        typer.echo(f"fclub: {error}", err=True)
+        sys.exit(EXIT_USAGE if isinstance(error, InvalidInput) else EXIT_FAILURE)

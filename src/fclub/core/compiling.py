@@ -1,0 +1,66 @@
+"""How kernels are compiled: strict IEEE arithmetic, cached on disk.
+
+Strict arithmetic (no fastmath) makes a kernel's result independent of where it is inlined, which is
+what lets the compiled loop equal the readable one bit for bit.
+
+numba invalidates a cached function only when its own file changes, not when a kernel it calls does.
+The cache therefore lives in a folder named after a digest of every file that holds kernels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core import config as numba_config
+
+njit: Any = numba.njit
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@lru_cache(maxsize=1)
+def cache_folder() -> str:
+    """Where compiled kernels are kept: FCLUB_CACHE_DIR, the user's cache, or a temporary folder."""
+    package = Path(__file__).parent.parent
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sorted(package.glob("*/*.py")):
+        text = source.read_bytes()
+        if b"@compiled" in text:
+            digest.update(text)
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    base = Path(os.environ.get("FCLUB_CACHE_DIR") or os.path.join(cache, "fclub"))
+    folder = base / f"kernels-{digest.hexdigest()[:16]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return tempfile.mkdtemp(prefix="fclub-kernels-")
+    return str(folder)
+
+
+def _compile(function: Function, **options: Any) -> Function:
+    settings: Any = numba_config
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = cache_folder()
+    try:
+        kernel: Function = njit(cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)(
+            function
+        )
+    finally:
+        settings.CACHE_DIR = before
+    return kernel
+
+
+def compiled(function: Function) -> Function:
+    """Compile a kernel with numba, cached in `cache_folder`; `.py_func` keeps the Python original."""
+    return _compile(function)
+
+
+def inner(function: Function) -> Function:
+    """Compile a kernel that only other kernels call: without a door from Python it compiles faster."""
+    return _compile(function, no_cpython_wrapper=True)

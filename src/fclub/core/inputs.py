@@ -1,0 +1,63 @@
+"""Checks at the edge: what comes from a caller is made into arrays or refused by name."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fclub.core.types import Matrix, Vector
+from fclub.errors import EmptyItems, InvalidFeatures, InvalidReward
+
+NORM_TOLERANCE = 1e-9
+"""How far above 1 rounding may push the norm of a feature vector."""
+
+
+def _floats(features: object) -> Matrix:
+    try:
+        return np.ascontiguousarray(features, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidFeatures(f"features are not numbers: {error}", features) from None
+
+
+def _check_rows(array: Matrix, dim: int) -> None:
+    if array.shape[-1] != dim:
+        raise InvalidFeatures(
+            f"features have length {array.shape[-1]}, expected {dim}", array.shape[-1]
+        )
+    norms = np.sqrt(np.sum(array * array, axis=-1))
+    if not np.all(np.isfinite(norms)):
+        raise InvalidFeatures("features must be finite", array)
+    if norms.max() > 1.0 + NORM_TOLERANCE:
+        raise InvalidFeatures(f"features have norm {norms.max():.6g}, above 1", float(norms.max()))
+
+
+def as_items(items: object, dim: int) -> Matrix:
+    """A non-empty (K, d) array of finite rows with norm at most 1."""
+    array = _floats(items)
+    if array.size == 0:
+        raise EmptyItems("there is no item to choose from", items)
+    if array.ndim != 2:
+        raise InvalidFeatures(f"items must be a (K, d) array, got {array.ndim} dimensions", items)
+    _check_rows(array, dim)
+    return array
+
+
+def as_features(x: object, dim: int) -> Vector:
+    """One finite feature vector of length d with norm at most 1."""
+    array = _floats(x)
+    if array.ndim != 1:
+        raise InvalidFeatures(f"a feature vector has one dimension, got {array.ndim}", x)
+    _check_rows(array, dim)
+    return array
+
+
+def as_reward(reward: object) -> float:
+    """A finite number in [0, 1]."""
+    try:
+        value = float(reward)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InvalidReward(f"reward {reward!r} is not a number", reward) from None
+    if not (math.isfinite(value) and 0.0 <= value <= 1.0):
+        raise InvalidReward(f"reward {value!r} is outside [0, 1]", reward)
+    return value

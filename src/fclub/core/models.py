@@ -1,0 +1,83 @@
+"""Ridge regressions kept ready for scoring: statistics, inverse and estimate, one row per model."""
+
+from __future__ import annotations
+
+from math import log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from fclub.core.compiling import compiled, inner
+from fclub.core.kernels import add_outer, add_scaled, grow_inverse, invert, multiply
+from fclub.core.types import Counts, Floats, Vector
+
+REFRESH = 1024
+"""A model's inverse is recomputed from its statistics at every multiple of so many observations."""
+
+
+class Models(NamedTuple):
+    """(V, b, T), (λI+V)⁻¹ and θ̂ = (λI+V)⁻¹b of many models."""
+
+    gram: Floats
+    moment: Floats
+    counts: Counts
+    inverse: Floats
+    theta: Floats
+
+    @staticmethod
+    def zeros(rows: int, dim: int, ridge: float) -> Models:
+        inverse = np.zeros((rows, dim, dim))
+        inverse[:, range(dim), range(dim)] = 1.0 / ridge
+        return Models(
+            np.zeros((rows, dim, dim)),
+            np.zeros((rows, dim)),
+            np.zeros(rows, dtype=np.int64),
+            inverse,
+            np.zeros((rows, dim)),
+        )
+
+
+@inner
+def refresh_model(models: Models, row: int, ridge: float) -> None:
+    """Recompute inverse and estimate from the statistics."""
+    d = models.moment.shape[1]
+    shifted = models.gram[row].copy()
+    for i in range(d):
+        shifted[i, i] += ridge
+    invert(shifted, models.inverse[row])
+    multiply(models.inverse[row], models.moment[row], models.theta[row])
+
+
+@inner
+def learn(models: Models, row: int, x: Vector, y: float, ridge: float) -> None:
+    """Take one observation in by rank-one updates, with a refresh now and then against drift."""
+    add_outer(models.gram[row], x, 1.0)
+    add_scaled(models.moment[row], x, y)
+    models.counts[row] += 1
+    if models.counts[row] % REFRESH == 0:
+        refresh_model(models, row, ridge)
+    else:
+        grow_inverse(models.inverse[row], x, 1.0)
+        multiply(models.inverse[row], models.moment[row], models.theta[row])
+
+
+@compiled
+def ridge_radius(count: float, dim: int, ridge: float, sigma_0: float, alpha: float) -> float:
+    """β of one ridge regression (Abbasi-Yadkori et al. 2011, Theorem 2), ‖x‖ ≤ 1 and ‖θ‖ ≤ 1."""
+    growth = 2.0 * log(1.0 / alpha) + dim * log(1.0 + count / (dim * ridge))
+    return sigma_0 * sqrt(growth) + sqrt(ridge)
+
+
+@compiled
+def estimate_all(gram: Floats, moment: Floats, ridge: float, theta: Floats) -> None:
+    """θ̂ = (λI+V)⁻¹b for every row."""
+    rows, d = moment.shape
+    shifted = np.empty((d, d))
+    inverse = np.empty((d, d))
+    for row in range(rows):
+        for i in range(d):
+            for j in range(d):
+                shifted[i, j] = gram[row, i, j]
+            shifted[i, i] += ridge
+        invert(shifted, inverse)
+        multiply(inverse, moment[row], theta[row])

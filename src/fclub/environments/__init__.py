@@ -1,0 +1,1 @@
+"""Environments: where visits and rewards come from."""

@@ -1,0 +1,102 @@
+"""What every environment is: a problem, true clusters, visits, rewards and their regret."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.random import SeedSequence
+
+from fclub.config import Problem
+from fclub.core.types import Floats, Indices, Matrix
+from fclub.environments.world import (
+    World,
+    draw_items,
+    draw_reward,
+    draw_user,
+    regret_of,
+)
+from fclub.errors import NotStarted
+
+Parameter = float | int | str | bool | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The reward that was seen, and the expected loss against the best item on offer."""
+
+    reward: float
+    regret: float
+
+
+class Environment(ABC):
+    """Same seed, same users, items and reward draws, whatever the policy does."""
+
+    name: ClassVar[str]
+    problem: Problem
+    server_of: Indices
+    labels: Indices
+
+    @abstractmethod
+    def get_params(self) -> dict[str, Parameter]: ...
+
+    @abstractmethod
+    def start(self, seed: int | SeedSequence) -> None:
+        """Draw the users' vectors and rewind to the first visit."""
+
+    @abstractmethod
+    def visit(self) -> tuple[int, Matrix]:
+        """The next user and the items it may be shown."""
+
+    @abstractmethod
+    def feedback(self, index: int) -> Outcome:
+        """What follows from showing item `index` of the last visit."""
+
+    def pack(self) -> Any | None:
+        """The world for compiled code, or None if it has to be played visit by visit."""
+        return None
+
+
+class LinearEnvironment(Environment):
+    """Rewards are Bernoulli(θᵀx), items are drawn afresh for every visit."""
+
+    items: int
+    _world: World | None = None
+
+    @property
+    def theta(self) -> Floats:
+        """(n, d): the true vector of every user."""
+        return self.world.theta
+
+    @property
+    def world(self) -> World:
+        if self._world is None:
+            raise NotStarted(f"{self.name}: call start(seed) first")
+        return self._world
+
+    @abstractmethod
+    def _draw_theta(self, rng: np.random.Generator) -> Floats: ...
+
+    @property
+    @abstractmethod
+    def _kind(self) -> int: ...
+
+    def start(self, seed: int | SeedSequence) -> None:
+        sequence = seed if isinstance(seed, SeedSequence) else SeedSequence(seed)
+        users, arrivals, items, rewards = (np.random.default_rng(s) for s in sequence.spawn(4))
+        self._world = World(self._kind, self._draw_theta(users), arrivals, items, rewards)
+
+    def visit(self) -> tuple[int, Matrix]:
+        self._user = draw_user(self.world)
+        self._items = np.empty((self.items, self.problem.dim))
+        draw_items(self.world, self._items)
+        return self._user, self._items.copy()
+
+    def feedback(self, index: int) -> Outcome:
+        regret = regret_of(self.world, self._user, self._items, index)
+        return Outcome(draw_reward(self.world, self._user, self._items[index]), regret)
+
+    def pack(self) -> World:
+        return self.world

@@ -1,0 +1,23 @@
+"""Every environment by name."""
+
+from __future__ import annotations
+
+import inspect
+
+from fclub.environments.base import Environment, Parameter
+from fclub.environments.synthetic import Synthetic
+from fclub.errors import UnknownName
+
+ENVIRONMENTS: dict[str, type[Environment]] = {Synthetic.name: Synthetic}
+
+
+def make_environment(name: str, **parameters: Parameter) -> Environment:
+    """An environment that is not started yet; unknown names and impossible settings are refused."""
+    if name not in ENVIRONMENTS:
+        raise UnknownName("environment", name, ENVIRONMENTS)
+    kind = ENVIRONMENTS[name]
+    known = inspect.signature(kind).parameters
+    for key in parameters:
+        if key not in known:
+            raise UnknownName(f"parameter of {name}", key, known)
+    return kind(**parameters)

@@ -1,0 +1,102 @@
+"""The paper's synthetic environment."""
+
+from __future__ import annotations
+
+from math import asin, cos, sin
+from typing import ClassVar
+
+import numpy as np
+
+from fclub.config import Problem, require
+from fclub.core.types import Floats, Vector
+from fclub.environments.base import LinearEnvironment, Parameter
+from fclub.environments.placement import place
+from fclub.environments.world import DIRECTIONS, HALF, NON_NEGATIVE
+
+KINDS = ("authors", "orthogonal")
+
+
+class Synthetic(LinearEnvironment):
+    """n users in m clusters on L servers; d features, K items a visit.
+
+    `kind="authors"`: θ and x are a random direction of norm 1/√2 beside a constant 1/√2, so that θᵀx is
+    in [0, 1]. `kind="orthogonal"`: unit θ with disjoint non-negative supports (gap √2), unit
+    non-negative x. `spread` is η: two users of a cluster differ by at most so much.
+    """
+
+    name: ClassVar[str] = "synthetic"
+
+    def __init__(
+        self,
+        users: int = 40,
+        clusters: int = 4,
+        servers: int = 5,
+        dim: int = 10,
+        items: int = 10,
+        placement: str = "blocks",
+        kind: str = "authors",
+        spread: float = 0.0,
+    ) -> None:
+        require(kind in KINDS, f"kind must be one of {', '.join(KINDS)}", kind)
+        constant = HALF if kind == "authors" else None
+        self.problem = Problem(users, servers, dim, constant)
+        require(1 <= clusters <= users, f"clusters must be between 1 and {users}", clusters)
+        require(items >= 1, "items must be at least 1", items)
+        require(0.0 <= spread <= 2.0, "spread must be between 0 and 2", spread)
+        require(kind == "authors" or clusters <= dim, "orthogonal needs clusters ≤ dim", clusters)
+        require(kind != "authors" or dim >= 2, "authors' vectors need dim ≥ 2", dim)
+        self.clusters, self.items, self.kind, self.spread = clusters, items, kind, spread
+        self.placement = placement
+        self.labels = np.arange(users) * clusters // users
+        self.server_of = place(users, servers, placement)
+
+    def get_params(self) -> dict[str, Parameter]:
+        return {
+            "users": self.problem.users,
+            "clusters": self.clusters,
+            "servers": self.problem.servers,
+            "dim": self.problem.dim,
+            "items": self.items,
+            "placement": self.placement,
+            "kind": self.kind,
+            "spread": self.spread,
+        }
+
+    @property
+    def _kind(self) -> int:
+        return DIRECTIONS if self.kind == "authors" else NON_NEGATIVE
+
+    def _draw_theta(self, rng: np.random.Generator) -> Floats:
+        n, m, d = self.problem.users, self.clusters, self.problem.dim
+        theta = np.zeros((n, d))
+        if self.kind == "authors":
+            centres = _unit(rng.standard_normal((m, d - 1)))
+            towards = _unit(rng.standard_normal((n, d - 1)))
+            for i, label in enumerate(self.labels):
+                theta[i, :-1] = HALF * _turn(centres[label], towards[i], self.spread / HALF)
+            theta[:, -1] = HALF
+        else:
+            support = np.arange(d) * m // d == np.arange(m)[:, None]
+            centres = _unit(np.abs(rng.standard_normal((m, d))) * support)
+            towards = np.abs(rng.standard_normal((n, d)))
+            for i, label in enumerate(self.labels):
+                goal = _unit(towards[i] * support[label])
+                theta[i] = _turn(centres[label], goal, self.spread)
+        return theta
+
+
+def _unit(rows: Floats) -> Floats:
+    scaled: Floats = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return scaled
+
+
+def _turn(centre: Vector, towards: Vector, spread: float) -> Vector:
+    """The unit vector `centre` turned towards another by a chord of at most spread/2."""
+    cosine = float(np.clip(centre @ towards, -1.0, 1.0))
+    tangent = towards - cosine * centre
+    length = float(np.linalg.norm(tangent))
+    if spread == 0.0 or length < 1e-12:
+        return centre
+    angle = min(2.0 * asin(min(1.0, spread / 4.0)), float(np.arccos(cosine)))
+    turned: Vector = cos(angle) * centre + sin(angle) * tangent / length
+    return turned

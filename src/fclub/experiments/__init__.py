@@ -1,0 +1,1 @@
+"""Experiments: specifications, the parallel runner, plots and reports."""

@@ -1,0 +1,1 @@
+"""Policies: the table of federated ones, the baselines and the oracles."""

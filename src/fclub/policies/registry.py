@@ -1,0 +1,66 @@
+"""Every policy by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fclub.errors import UnknownName
+from fclub.policies.base import Parameter, Policy
+from fclub.policies.clustered import ClubPolicy, SclubPolicy
+from fclub.policies.federated import TABLE, FederatedPolicy
+from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How to make a policy, and what to say about it."""
+
+    make: Callable[..., Policy]
+    summary: str
+    switches: dict[str, str]
+    defaults: dict[str, Parameter]
+    oracle: bool = False
+
+
+SUMMARIES = {
+    "cdp-fclub-dc": "the paper's algorithm as printed: clusters, delayed communication, tree noise",
+    "fclub-dc": "the same without noise",
+    "fclub": "the same without noise, every observation shared at once",
+    "homo-dc": "all users treated as one cluster, delayed communication",
+    "homo": "all users treated as one cluster, every observation shared at once",
+}
+
+
+def _federated(name: str) -> Entry:
+    def make(**parameters: Parameter) -> Policy:
+        return FederatedPolicy(name, TABLE[name], **parameters)
+
+    return Entry(make, SUMMARIES[name], vars(TABLE[name]), FederatedPolicy.defaults)
+
+
+def _plain(name: str, kind: type[Policy], summary: str, oracle: bool = False) -> Entry:
+    def make(**parameters: Parameter) -> Policy:
+        return kind(name, **parameters)
+
+    return Entry(make, summary, {}, kind.defaults, oracle)
+
+
+POLICIES: dict[str, Entry] = {name: _federated(name) for name in TABLE} | {
+    "club": _plain("club", ClubPolicy, "one CLUB per local server (Gentile et al. 2014)"),
+    "sclub": _plain("sclub", SclubPolicy, "one SCLUB per local server (Li et al. 2019)"),
+    "linucb": _plain("linucb", LinUCB, "one LinUCB per user (Abbasi-Yadkori et al. 2011)"),
+    "oracle-local": _plain(
+        "oracle-local", OracleLocal, "true clusters, each server's own data: a limit", True
+    ),
+    "oracle-pooled": _plain(
+        "oracle-pooled", OraclePooled, "true clusters, all data without delay: a limit", True
+    ),
+}
+
+
+def make_policy(name: str, **parameters: Parameter) -> Policy:
+    """A policy that is not started yet; unknown names and impossible parameters are refused."""
+    if name not in POLICIES:
+        raise UnknownName("policy", name, POLICIES)
+    return POLICIES[name].make(**parameters)

@@ -1,0 +1,1 @@
+"""Privacy: noise sources, mechanisms, calibration, ledger, audit."""

@@ -1,0 +1,1 @@
+"""The federation as plain objects and messages; no input or output."""

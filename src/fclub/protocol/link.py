@@ -1,0 +1,94 @@
+"""The link between local servers and the global server, and the only counter of communication."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from fclub.protocol.messages import (
+    Download,
+    Message,
+    Plan,
+    Report,
+    Upload,
+    decode,
+    encode,
+    event_size,
+)
+
+
+@dataclass
+class Communications:
+    """C(T) by kind. `phases` counts reported local clusters and cluster plans sent down."""
+
+    uploads: int = 0
+    downloads: int = 0
+    phases: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.uploads + self.downloads + self.phases
+
+    def count(self, message: Message, size: int) -> None:
+        self.messages += 1
+        self.bytes += size
+        match message:
+            case Upload():
+                self.uploads += 1
+            case Download():
+                self.downloads += 1
+            case Report() | Plan():
+                self.phases += len(message.clusters)
+
+    def count_events(self, uploads: int, downloads: int, dim: int) -> None:
+        """Uploads and downloads that happened inside compiled code."""
+        upload_bytes, download_bytes = event_size(dim)
+        self.uploads += uploads
+        self.downloads += downloads
+        self.messages += uploads + downloads
+        self.bytes += uploads * upload_bytes + downloads * download_bytes
+
+    def as_dict(self) -> dict[str, int]:
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"total": self.total}
+
+
+class Link(Protocol):
+    """Carries messages both ways; `server` is who sends up or who receives down."""
+
+    def to_global(self, server: int, message: Message) -> None: ...
+
+    def to_local(self, server: int, message: Message) -> None: ...
+
+
+class GlobalEnd(Protocol):
+    def receive(self, server: int, message: Message) -> None: ...
+
+
+class LocalEnd(Protocol):
+    def receive(self, message: Message) -> None: ...
+
+
+class InProcessLink:
+    """Delivers at once, in this process, but through bytes: an object can never be shared."""
+
+    def __init__(self) -> None:
+        self.communications = Communications()
+        self._global: GlobalEnd | None = None
+        self._locals: dict[int, LocalEnd] = {}
+
+    def connect(self, global_end: GlobalEnd, local_ends: dict[int, LocalEnd]) -> None:
+        self._global, self._locals = global_end, local_ends
+
+    def to_global(self, server: int, message: Message) -> None:
+        assert self._global is not None
+        self._global.receive(server, self._carry(message))
+
+    def to_local(self, server: int, message: Message) -> None:
+        self._locals[server].receive(self._carry(message))
+
+    def _carry(self, message: Message) -> Message:
+        data = encode(message)
+        self.communications.count(message, len(data))
+        return decode(data)

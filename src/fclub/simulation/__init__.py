@@ -1,0 +1,1 @@
+"""Simulation: the readable loop, the compiled one, and the trace they leave."""

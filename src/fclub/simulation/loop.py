@@ -1,0 +1,160 @@
+"""`simulate`: any policy in any environment, round by round or in compiled blocks, same result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.random import SeedSequence
+
+from fclub.config import require
+from fclub.core.agreement import adjusted_rand_index
+from fclub.core.types import Counts, Floats, Indices
+from fclub.environments.base import Environment
+from fclub.environments.registry import make_environment
+from fclub.policies.base import Policy
+from fclub.policies.registry import make_policy
+from fclub.simulation.trace import COUNTERS, Trace, checkpoints
+
+Progress = Callable[[int], None]
+
+
+class _Readable:
+    """Rounds one at a time through the public methods."""
+
+    def __init__(self, policy: Policy, environment: Environment, choices: Indices) -> None:
+        self.policy, self.environment, self.choices = policy, environment, choices
+
+    def play(self, start: int, stop: int, totals: Floats) -> None:
+        for t in range(start, stop):
+            user, items = self.environment.visit()
+            index = self.policy.recommend(user, items)
+            outcome = self.environment.feedback(index)
+            totals += (outcome.regret, outcome.reward)
+            self.policy.update(user, items[index], outcome.reward)
+            if len(self.choices):
+                self.choices[t] = index
+
+    def finish(self) -> None:
+        """Nothing is kept outside the policy."""
+
+
+class _Compiled:
+    """Rounds in compiled blocks that end where the policy has something to do between rounds."""
+
+    def __init__(self, policy: Policy, environment: Environment, choices: Indices) -> None:
+        from fclub.simulation.blocks import PLAY
+
+        self.policy, self.choices = policy, choices
+        self.world: Any = environment.pack()
+        self.state: Any = policy.pack()
+        self._play = PLAY[type(self.state)]
+        self.items = np.empty((environment.items, environment.problem.dim))  # type: ignore[attr-defined]
+        self._run(0, 0, np.zeros(2))
+
+    def _run(self, start: int, stop: int, totals: Floats) -> None:
+        choices = self.choices[start:stop]
+        self._play(self.state, self.world, self.items, stop - start, totals, choices)
+
+    def play(self, start: int, stop: int, totals: Floats) -> None:
+        while start < stop:
+            limit = self.policy.next_stop
+            end = stop if limit is None else min(stop, limit)
+            self._run(start, end, totals)
+            self.policy.observations += end - start
+            self.policy.count_events(self.state)
+            if end == limit:
+                self.finish()
+                self.policy.after_round()
+                self.state = self.policy.pack()
+            start = end
+
+    def finish(self) -> None:
+        self.policy.unpack(self.state)
+
+
+def _can_compile(policy: Policy, environment: Environment) -> bool:
+    if environment.pack() is None:
+        return False
+    state = policy.pack()
+    if state is None:
+        return False
+    from fclub.simulation.blocks import PLAY
+
+    return type(state) in PLAY
+
+
+def simulate(
+    policy: Policy | str,
+    environment: Environment | str,
+    rounds: int,
+    seed: int = 0,
+    *,
+    fast: bool | None = None,
+    record_choices: bool = False,
+    progress: Progress | None = None,
+) -> Trace:
+    """Play `rounds` visits and return the curves.
+
+    One root seed: the environment's streams come from one child, the policy's noise and graphs from
+    another. `fast` forces or forbids the compiled loop; by default it is used where it can be.
+    """
+    require(isinstance(rounds, int) and rounds >= 1, "rounds must be at least 1", rounds)
+    require(isinstance(seed, int) and seed >= 0, "seed must be a whole number from 0", seed)
+    policy = make_policy(policy) if isinstance(policy, str) else policy
+    environment = make_environment(environment) if isinstance(environment, str) else environment
+    world_seed, policy_seed = SeedSequence(seed).spawn(2)
+    environment.start(world_seed)
+    policy.reveal(environment.labels)
+    policy.start(environment.problem, environment.server_of, seed=policy_seed)
+    possible = _can_compile(policy, environment)
+    require(possible or not fast, "the compiled loop cannot play this", (policy, environment.name))
+    choices = np.zeros(rounds if record_choices else 0, dtype=np.int64)
+    use = possible if fast is None else fast
+    player = (_Compiled if use else _Readable)(policy, environment, choices)
+    return _record(policy, environment, player, rounds, seed, progress)
+
+
+def _record(
+    policy: Policy,
+    environment: Environment,
+    player: _Readable | _Compiled,
+    rounds: int,
+    seed: int,
+    progress: Progress | None,
+) -> Trace:
+    times = checkpoints(rounds)
+    curves = np.zeros((len(times), 2))
+    counters: dict[str, Counts] = {k: np.zeros(len(times), dtype=np.int64) for k in COUNTERS}
+    clusters = {"found": np.zeros(len(times)), "ari": np.zeros(len(times))}
+    totals, start, seconds = np.zeros(2), 0, 0.0
+    for row, stop in enumerate(times):
+        before = time.process_time()
+        player.play(start, int(stop), totals)
+        seconds += time.process_time() - before
+        curves[row] = totals
+        for name, value in policy.communications.as_dict().items():
+            counters[name][row] = value
+        labels = policy.labels_
+        clusters["found"][row] = len(np.unique(labels))
+        clusters["ari"][row] = adjusted_rand_index(labels, environment.labels)
+        if progress is not None:
+            progress(int(stop) - start)
+        start = int(stop)
+    player.finish()
+    return Trace(
+        policy=policy.name,
+        environment=environment.name,
+        seed=seed,
+        t=times,
+        regret=curves[:, 0],
+        reward=curves[:, 1],
+        communications=counters,
+        clusters=clusters,
+        labels=policy.labels_,
+        microseconds_per_round=1e6 * seconds / rounds,
+        settings={"policy": policy.get_params(), "environment": environment.get_params()},
+        choices=player.choices,
+    )
