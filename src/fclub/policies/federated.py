@@ -16,12 +16,12 @@ from fclub.core.statistics import Packed
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.core.ucb import NoiseBounds, Rules, make_rules, ridge_bounds, tree_bounds
 from fclub.policies.base import Parameter, Policy
-from fclub.policies.kernel import flatten, rebuild
 from fclub.policies.rows import Rows
 from fclub.privacy.noise import NoiseSource, NoNoise, SeededNoise
+from fclub.protocol.detection import Detector, EdgeDeletion, OneCluster
 from fclub.protocol.global_server import GlobalServer
 from fclub.protocol.link import Communications, InProcessLink
-from fclub.protocol.local_server import Detector, EdgeDeletion, LocalServer, OneCluster
+from fclub.protocol.local_server import LocalServer
 from fclub.protocol.phase import PhaseClock
 
 
@@ -211,37 +211,27 @@ class FederatedPolicy(Policy):
         state.events[:] = 0
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays: dict[str, Any] = flatten(self._users, "users.") | flatten(self.hub.state, "world.")
-        values: dict[str, Any] = {
+        arrays, values = self.hub.state_of()
+        saved: dict[str, Any] = {
             "phase": self.clock.phase,
-            "members": self.hub.members,
+            "hub": values,
             "communications": vars(self.communications),
             "noise": self._rng.bit_generator.state if self.privacy else None,
-            "servers": [{"ids": s.ids, "groups": s.groups, "next_id": s.next_id} for s in self.servers],
+            "servers": [],
         }
         for number, server in enumerate(self.servers):
-            arrays[f"server{number}.cluster_of"] = server.cluster_of
-            arrays |= flatten(server.clusters, f"server{number}.")
-            if isinstance(server.detector, EdgeDeletion):
-                arrays[f"server{number}.first"] = server.detector.graph.first
-                arrays[f"server{number}.second"] = server.detector.graph.second
-        return arrays, values
+            own, values = server.state_of()
+            arrays |= {f"server{number}.{name}": array for name, array in own.items()}
+            saved["servers"].append(values)
+        return arrays, saved
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        for name, array in flatten(self._users, "users.").items():
-            array[:] = arrays[name]
         self.clock = PhaseClock(values["phase"])
-        self.hub.phase = values["phase"]
-        self.hub.members = [(int(s), int(c)) for s, c in values["members"]]
-        self.hub.state = rebuild(self.hub.state, arrays, "world.")
+        self.hub.restore(arrays, values["hub"])
         self.link.communications = Communications(**values["communications"])
         if values["noise"] is not None:
             self._rng.bit_generator.state = values["noise"]
         for number, (server, saved) in enumerate(zip(self.servers, values["servers"], strict=True)):
-            server.ids, server.groups = list(saved["ids"]), list(saved["groups"])
-            server.next_id = int(saved["next_id"])
-            server.cluster_of = arrays[f"server{number}.cluster_of"]
-            server.clusters = rebuild(server.clusters, arrays, f"server{number}.")
-            if isinstance(server.detector, EdgeDeletion):
-                server.detector.graph.first = arrays[f"server{number}.first"]
-                server.detector.graph.second = arrays[f"server{number}.second"]
+            prefix = f"server{number}."
+            own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+            server.restore(own, saved)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fclub.core.clustering import merge
@@ -13,6 +15,7 @@ from fclub.core.federation import (
 )
 from fclub.core.kernels import log_determinant
 from fclub.core.models import estimate_all
+from fclub.core.packing import flatten, rebuild
 from fclub.core.statistics import Statistics
 from fclub.core.types import Floats, Indices
 from fclub.core.ucb import Rules
@@ -141,3 +144,12 @@ class GlobalServer:
                 sharing = int(self.state.starts[k + 1] - self.state.starts[k])
                 entries.append(ClusterPlan(write_id(cluster), write_statistics(statistics), sharing, k))
         return Plan(self.phase, renew, tuple(entries))
+
+    def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arrays and JSON-ready values from which `restore` continues."""
+        return flatten(self.state, "world."), {"phase": self.phase, "members": self.members}
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        self.state = rebuild(self.state, arrays, "world.")
+        self.members = [(int(server), int(cluster)) for server, cluster in values["members"]]
+        self.phase = int(values["phase"])

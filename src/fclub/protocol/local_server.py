@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
-from fclub.core.clustering import UserGraph
 from fclub.core.federation import (
     LocalClusters,
     absorb,
@@ -17,13 +16,14 @@ from fclub.core.federation import (
     release,
     renew_buffer,
 )
-from fclub.core.models import estimate_all
 from fclub.core.noise import advance_tree
+from fclub.core.packing import flatten, rebuild
 from fclub.core.statistics import Packed, Statistics, observe, total_by_label
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage, NumericalError
 from fclub.privacy.noise import NoiseSource
+from fclub.protocol.detection import Detector
 from fclub.protocol.link import Link
 from fclub.protocol.messages import (
     ClusterStatistics,
@@ -38,33 +38,6 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
-
-
-class Detector(Protocol):
-    """Divides the users of one server into local clusters."""
-
-    def detect(self, users: Packed) -> Indices:
-        """One label per user, numbered by first user."""
-
-
-class OneCluster:
-    """All users of a server are alike (`homo`)."""
-
-    def detect(self, users: Packed) -> Indices:
-        return np.zeros(len(users.counts), dtype=np.int64)
-
-
-class EdgeDeletion:
-    """Alg. 2, line 3: connected components of a graph that loses the edges condemned by Eq. 3."""
-
-    def __init__(self, graph: UserGraph, deletion: float, ridge: float) -> None:
-        self.graph, self.deletion, self.ridge = graph, deletion, ridge
-
-    def detect(self, users: Packed) -> Indices:
-        theta = np.empty_like(users.moment)
-        estimate_all(users.gram, users.moment, self.ridge, theta)
-        self.graph.delete_far(theta, users.counts, self.deletion)
-        return self.graph.components()
 
 
 @dataclass
@@ -204,3 +177,22 @@ class LocalServer:
             clusters.buffer_count[c] = now.counts[c] - staged.totals.counts[c]
         self.clusters, self.cluster_of, self.ids = clusters, staged.labels, staged.ids
         self.groups = [entry.group for entry in plan.clusters]
+
+    def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arrays and JSON-ready values from which `restore` continues; not while a plan is awaited."""
+        arrays = flatten(self.users, "users.") | flatten(self.clusters, "clusters.")
+        arrays |= {f"detector.{name}": array for name, array in self.detector.arrays().items()}
+        arrays["cluster_of"] = self.cluster_of
+        return arrays, {"ids": self.ids, "groups": self.groups, "next_id": self.next_id}
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        for name, array in flatten(self.users, "users.").items():
+            array[...] = arrays[name]
+        prefix = "detector."
+        own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+        self.detector.restore(own)
+        self.clusters = rebuild(self.clusters, arrays, "clusters.")
+        self.cluster_of = arrays["cluster_of"]
+        self.ids, self.groups = list(values["ids"]), list(values["groups"])
+        self.next_id = int(values["next_id"])
+        self.staged = None
