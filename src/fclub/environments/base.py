@@ -18,7 +18,7 @@ from fclub.environments.world import (
     draw_user,
     regret_of,
 )
-from fclub.errors import NotStarted
+from fclub.errors import InvalidInput, NotStarted
 
 Parameter = float | int | str | bool | None
 
@@ -39,8 +39,9 @@ class Environment(ABC):
     server_of: Indices
     labels: Indices
 
-    @abstractmethod
-    def get_params(self) -> dict[str, Parameter]: ...
+    def get_params(self) -> dict[str, Parameter]:
+        """The settings that a trace should mention."""
+        return {}
 
     @abstractmethod
     def start(self, seed: int | SeedSequence) -> None:
@@ -95,6 +96,8 @@ class LinearEnvironment(Environment):
         return self._user, self._items.copy()
 
     def feedback(self, index: int) -> Outcome:
+        if not 0 <= index < self.items:
+            raise InvalidInput(f"there is no item {index}, only 0 to {self.items - 1}", index)
         regret = regret_of(self.world, self._user, self._items, index)
         return Outcome(draw_reward(self.world, self._user, self._items[index]), regret)
 
