@@ -158,17 +158,18 @@ class LocalServer:
 
     def _adopt(self, plan: Plan) -> None:
         """Alg. 2, lines 8–16: start from the global statistics with fresh buffers."""
-        staged, self.staged = self.staged, None
         if not plan.renew:
+            self.staged = None
             return
+        staged = self.staged
         if staged is None or [read_id(p.cluster) for p in plan.clusters] != staged.ids:
             raise InvalidMessage("a plan must cover exactly the clusters that were reported")
+        starts = [read_statistics(entry.statistics, self.dim) for entry in plan.clusters]
         clusters = LocalClusters.zeros(len(staged.ids), self.dim, self.depth)
         now = total_by_label(self.users, staged.labels, len(staged.ids))
         clusters.nodes[:], clusters.noise[:] = staged.nodes, staged.noise
         clusters.leaves[:] = 1
-        for c, entry in enumerate(plan.clusters):
-            start = read_statistics(entry.statistics, self.dim)
+        for c, (start, entry) in enumerate(zip(starts, plan.clusters, strict=True)):
             clusters.gram[c], clusters.moment[c] = start.gram, start.moment
             clusters.counts[c], clusters.sharing[c] = start.count, entry.sharing
             renew_buffer(clusters, c, self.noise.gaussian(self.dim + 1), self.rules)
@@ -176,7 +177,7 @@ class LocalServer:
             clusters.buffer_moment[c] += now.moment[c] - staged.totals.moment[c]
             clusters.buffer_count[c] = now.counts[c] - staged.totals.counts[c]
         self.clusters, self.cluster_of, self.ids = clusters, staged.labels, staged.ids
-        self.groups = [entry.group for entry in plan.clusters]
+        self.groups, self.staged = [entry.group for entry in plan.clusters], None
 
     def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays and JSON-ready values from which `restore` continues; not while a plan is awaited."""
