@@ -62,7 +62,9 @@ def test_rewards_in_range(reward: float) -> None:
     assert as_reward(np.float64(reward)) == reward
 
 
-@pytest.mark.parametrize("reward", [-1e-9, 1.0001, np.nan, np.inf, -np.inf, "1", b"1", None, [1, 2], 1j])
+@pytest.mark.parametrize(
+    "reward", [-1e-9, 1.0001, np.nan, np.inf, -np.inf, "1", b"1", None, [1, 2], 1j]
+)
 def test_bad_rewards_are_refused_with_the_value(reward: object) -> None:
     with pytest.raises(InvalidReward) as refusal:
         as_reward(reward)

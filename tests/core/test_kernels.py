@@ -1,6 +1,7 @@
 """Every kernel beside the one line of NumPy that it stands for."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def test_width(count: int) -> None:
 
 def test_width_shrinks() -> None:
     values = [kernels.width(float(count)) for count in range(2, 2000)]
-    assert all(a > b for a, b in zip(values, values[1:], strict=False))
+    assert all(a > b for a, b in pairwise(values))
 
 
 @given(seeds, dims)

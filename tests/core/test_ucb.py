@@ -57,9 +57,7 @@ def test_confidence_radius(count: int, sharing: int, bound: int | None, private:
     low, high = bounds.rho_min, bounds.rho_max
     growth = 2 * log((bound or 40) / 0.01) + 10 * log(high / low + count / (10 * sharing * low))
     expected = 0.4 * sqrt(growth) + sqrt(sharing * high) + sqrt(sharing) * bounds.kappa
-    radius = confidence_radius(
-        float(count), float(sharing), 10, make_rules(PROBLEM, protocol, bounds)
-    )
+    radius = confidence_radius(float(count), float(sharing), 10, make_rules(PROBLEM, protocol, bounds))
     assert radius == pytest.approx(0.7 * expected)
 
 
