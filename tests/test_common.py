@@ -83,7 +83,7 @@ def test_a_policy_of_ones_own() -> None:
 def test_an_environment_of_ones_own() -> None:
     check_environment(Corridor())
     trace = fclub.simulate(Greedy(), Corridor(), 300)
-    assert trace.policy, trace.environment == ("greedy", "corridor")
+    assert (trace.policy, trace.environment) == ("greedy", "corridor")
     assert trace.regret[-1] < fclub.simulate(Greedy(explore=1.0), Corridor(), 300).regret[-1]
 
 
