@@ -64,6 +64,30 @@ class Domain:
             raise InvalidReward(f"reward {y!r} is outside [{self.low:g}, {self.high:g}]", y)
 
 
+@dataclass(frozen=True)
+class _Worst:
+    """Squared distance, inner product ⟨v, v′⟩ and rewards of the two observations furthest apart."""
+
+    square: float
+    inner: float
+    rewards: tuple[float, float]
+
+
+def _worst(domain: Domain) -> _Worst:
+    """Maximise the squared whitened distance; see `sensitivity`."""
+    a = domain.constant or 0.0
+    R = (domain.norm + NORM_TOLERANCE) ** 2 - a * a
+    wa = (a / domain.relief) ** 2
+    most = _Worst(0.0, 0.0, (domain.low, domain.low))
+    for y, z in product((domain.low, domain.high), repeat=2):
+        p = min(max(-(wa + y * z), -R), R)
+        gram = R * R - p * p + 2.0 * wa * (R - p)
+        moment = R * (y * y + z * z) - 2.0 * y * z * p + wa * (y - z) ** 2
+        if gram + moment > most.square:
+            most = _Worst(gram + moment, p, (y, z))
+    return most
+
+
 def sensitivity(domain: Domain) -> float:
     """Δ: the largest whitened distance between two observations, so that one release costs μ = Δ/σ.
 
@@ -72,16 +96,22 @@ def sensitivity(domain: Domain) -> float:
     maximum is at an end of both reward ranges and at the clipped vertex p = −(wa² + yy′). Attained
     when v has at least two coordinates. Without a constant coordinate a = 0.
     """
-    a = domain.constant or 0.0
-    R = (domain.norm + NORM_TOLERANCE) ** 2 - a * a
-    wa = (a / domain.relief) ** 2
-    most = 0.0
-    for y, z in product((domain.low, domain.high), repeat=2):
-        p = min(max(-(wa + y * z), -R), R)
-        gram = R * R - p * p + 2.0 * wa * (R - p)
-        moment = R * (y * y + z * z) - 2.0 * y * z * p + wa * (y - z) ** 2
-        most = max(most, gram + moment)
-    return sqrt(most)
+    return sqrt(_worst(domain).square)
+
+
+def worst_pair(domain: Domain, dim: int) -> tuple[tuple[Vector, float], tuple[Vector, float]]:
+    """Two observations (x, y) that attain the sensitivity, but for the tolerance of the norm."""
+    worst = _worst(domain)
+    room = domain.norm**2 - (domain.constant or 0.0) ** 2
+    free = dim - (domain.constant is not None)
+    require(free >= 2, "the worst pair needs two coordinates beside the constant", dim)
+    cosine = max(-1.0, min(1.0, worst.inner / room)) if room > 0.0 else 1.0
+    x, other = np.zeros(dim), np.zeros(dim)
+    x[0] = sqrt(room)
+    other[:2] = sqrt(room) * cosine, sqrt(room) * sqrt(1.0 - cosine * cosine)
+    if domain.constant is not None:
+        x[-1] = other[-1] = domain.constant
+    return (x, worst.rewards[0]), (other, worst.rewards[1])
 
 
 def entry_std(domain: Domain, dim: int, std: float) -> Matrix:
