@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.random import SeedSequence
@@ -10,12 +12,16 @@ from numpy.random import SeedSequence
 from fclub.config import Problem
 from fclub.core.statistics import Statistics
 from fclub.core.types import Floats, Vector
+from fclub.environments.world import HALF
+from fclub.errors import UnknownName
 from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import make_policy
-from fclub.privacy.audit import Claim, Data, Released
+from fclub.privacy.audit import Claim, Data, Released, Target
 from fclub.privacy.calibration import mu_of
 from fclub.privacy.mechanisms import Tree
+from fclub.privacy.noise import SecureNoise
 from fclub.privacy.sensitivity import Domain, released_entries
+from fclub.privacy.targets import stream_target
 from fclub.protocol.link import Link
 from fclub.protocol.messages import Message, Report, Upload, read_statistics
 
@@ -122,3 +128,24 @@ class PrintedTarget:
 
     def prepare(self, policy: FederatedPolicy) -> None:
         """What a test does to the policy before the data come."""
+
+
+def _stream(name: str, epsilon: float, delta: float) -> Target:
+    """A short stream in the authors' domain: centred rewards beside a constant 1/√2."""
+    domain = Domain.of(Problem(1, 1, 3, HALF))
+    return stream_target(name, mu_of(epsilon, delta), domain, 3, (2, 4, 7), SecureNoise())
+
+
+TARGETS: dict[str, Callable[[float, float], Target]] = {
+    "increments": partial(_stream, "increments"),
+    "tree": partial(_stream, "tree"),
+    "cdp-fclub-dc": PrintedTarget,
+}
+"""What `fclub audit` can attack, by name, given the claimed (ε, δ)."""
+
+
+def make_target(name: str, epsilon: float, delta: float) -> Target:
+    """The target of that name."""
+    if name not in TARGETS:
+        raise UnknownName("audit target", name, TARGETS)
+    return TARGETS[name](epsilon, delta)
