@@ -43,6 +43,12 @@ def test_what_a_ledger_spent(tmp_path: Path) -> None:
     assert (answer["streams"], answer["releases"], answer["observations"]) == (1, 1, 30)
 
 
+def test_levels_are_explained() -> None:
+    answer = json.loads(runner.invoke(privacy.app, ["--levels", "--json"]).stdout)
+    assert list(answer) == ["cdp", "transcript", "interactive"]
+    assert "raw-choices" in answer["interactive"]
+
+
 def test_audit_of_a_mechanism_passes() -> None:
     result = runner.invoke(audit.app, ["--epsilon", "8", "--trials", "500", "--json"])
     answer = json.loads(result.stdout)

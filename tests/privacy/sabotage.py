@@ -88,6 +88,11 @@ def raw_trigger(data: Data, schedule: NDArray[np.int64]) -> NDArray[np.int64]:
     return counts
 
 
+def extra_release(data: Data, schedule: NDArray[np.int64]) -> NDArray[np.int64]:
+    """One more message than was accounted for, when the first reward is high."""
+    return np.append(schedule, schedule[-1]) if data.rewards[0] == data.rewards.max() else schedule
+
+
 SENDERS: list[Callable[[Array, Array, Array, Array], None]] = [
     no_noise,
     gram_without_noise,
@@ -106,4 +111,4 @@ SENDERS: list[Callable[[Array, Array, Array, Array], None]] = [
 def sabotages(honest: StreamTarget) -> dict[str, StreamTarget]:
     """An honest target broken in every way."""
     broken = {send.__name__: replace(honest, send=send) for send in SENDERS}
-    return broken | {"raw_trigger": replace(honest, cut=raw_trigger)}
+    return broken | {cut.__name__: replace(honest, cut=cut) for cut in (raw_trigger, extra_release)}

@@ -43,15 +43,12 @@ def test_real_mechanisms_pass(name: str, domain: str, budget: tuple[float, float
     assert failures(audit(honest(budget, domain, name), trials=1500)) == []
 
 
+@pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("name", SABOTAGES)
-def test_every_sabotage_fails(name: str, domain: str) -> None:
-    """At some budget; nothing may hide at both."""
-    found: list[Finding] = []
-    for budget in BUDGETS:
-        target = sabotages(honest(budget, domain))[name]
-        found += failures(audit(target, trials=1000))
-    assert found
+def test_every_sabotage_fails(name: str, domain: str, budget: tuple[float, float]) -> None:
+    target = sabotages(honest(budget, domain, seed=2))[name]
+    assert failures(audit(target, trials=400))
 
 
 @pytest.mark.parametrize("name", ["no_noise", "fresh_noise_on_resent_data", "wrong_sensitivity"])

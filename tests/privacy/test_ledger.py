@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from fclub.config import Privacy, Problem, Protocol
 from fclub.core.ucb import tree_bounds
-from fclub.errors import InvalidFile, PrivacyError
+from fclub.errors import InvalidFile, PrivacyError, UnknownName
 from fclub.privacy.calibration import compose, epsilon_of, mu_of
 from fclub.privacy.ledger import Ledger, ReleaseEvent
 from fclub.privacy.ledger_file import LedgerFile, read_ledger, write_ledger
-from fclub.privacy.levels import CDP, INTERACTIVE, LEVELS, TRANSCRIPT, Flag
+from fclub.privacy.levels import CDP, INTERACTIVE, LEVELS, TRANSCRIPT, Flag, level_named
 from fclub.privacy.mechanisms import Increments, Tree, calibrate_increments
 
 BUDGET = (1.0, 0.1)
@@ -126,6 +126,8 @@ def test_only_cdp_accepts_raw_triggers_and_partitions() -> None:
     Ledger(TRANSCRIPT, *BUDGET, flags=[Flag.RAW_CHOICES])
     with pytest.raises(PrivacyError, match="raw-choices"):
         Ledger(INTERACTIVE, *BUDGET, flags=[Flag.RAW_CHOICES])
+    with pytest.raises(UnknownName):
+        level_named("secret")
     assert list(LEVELS) == ["cdp", "transcript", "interactive"]
 
 

@@ -1,10 +1,12 @@
 """Noise sources are normal, independent, and say whether they can be replayed."""
 
+import sys
+
 import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from fclub.errors import PrivacyError
+from fclub.errors import InvalidSetting, PrivacyError
 from fclub.privacy.noise import (
     DiscreteNoise,
     NoiseSource,
@@ -42,6 +44,16 @@ def test_only_the_seeded_source_repeats() -> None:
     first, second = (SeededNoise(np.random.default_rng(1)).gaussian(4) for _ in range(2))
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(SecureNoise().gaussian(4), SecureNoise().gaussian(4))
+
+
+def test_without_opendp_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opendp.prelude", None)
+    with pytest.raises(InvalidSetting, match=r"fclub\[opendp\]"):
+        DiscreteNoise()
+
+
+def test_no_noise_draws_nothing() -> None:
+    assert NoNoise().gaussian(4).size == 0
 
 
 def test_a_deployment_needs_a_secure_source() -> None:

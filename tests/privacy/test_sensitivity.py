@@ -87,6 +87,16 @@ def test_values_of_the_notes() -> None:
     assert Domain.of(Problem(2, 1, 3)) == Domain()
 
 
+@given(constant=st.floats(0.05, 0.99), relief=st.floats(1.0, 4.0))
+def test_closed_form_of_centred_rewards(constant: float, relief: float) -> None:
+    shared, room = (constant / relief) ** 2, 1.0 - constant**2
+    found = sensitivity(Domain(low=-0.5, high=0.5, constant=constant, relief=relief))
+    if abs(0.25 - shared) <= room:
+        assert found == pytest.approx(1.25 - (1.0 - relief**-2) * constant**2, rel=1e-7)
+    else:
+        assert found <= room + 0.25 + shared
+
+
 def test_only_what_all_items_share_goes_without_noise() -> None:
     scale = entry_std(Domain(constant=HALF, relief=2.0), 3, 1.5)
     expected = [[1.5, 1.5, 3, 1.5], [1.5, 1.5, 3, 1.5], [3, 3, 0, 3], [1.5, 1.5, 3, 0]]

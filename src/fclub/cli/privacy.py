@@ -14,6 +14,7 @@ from rich.table import Table
 from fclub.privacy.calculator import quote
 from fclub.privacy.calibration import REPORTED_DELTA
 from fclub.privacy.ledger_file import read_ledger
+from fclub.privacy.levels import LEVELS, Level
 from fclub.privacy.sensitivity import CENTRE, Domain
 
 app = typer.Typer(add_completion=False)
@@ -47,6 +48,11 @@ def _spent(path: Path, delta: float | None) -> dict[str, object]:
     }
 
 
+def _explain(level: Level) -> str:
+    forbids = ", ".join(sorted(level.forbids)) or "nothing"
+    return f"protects {level.protects}\ngiven {level.given}\nfor {level.qualifies}\nrefuses {forbids}"
+
+
 @app.command("privacy", epilog="Example: fclub privacy --epsilon 1 --delta 0.1 --constant 0.7071")
 def privacy(
     epsilon: float = typer.Option(1.0, help="Budget ε."),
@@ -59,9 +65,13 @@ def privacy(
     first: int = typer.Option(16, help="Observations before the first release."),
     ratio: float = typer.Option(2.0, help="Growth of the count from release to release."),
     ledger: Annotated[Path | None, typer.Option(help="A ledger file: print what it has spent.")] = None,
+    levels: bool = typer.Option(False, "--levels", help="Explain the guarantee levels."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """Noise for a budget, or the budget that a ledger has spent."""
+    if levels:
+        _show({level.name: _explain(level) for level in LEVELS.values()}, as_json)
+        return
     if ledger is not None:
         _show(_spent(ledger, delta), as_json)
         return
