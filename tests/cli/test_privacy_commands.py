@@ -13,7 +13,7 @@ from fclub.errors import UnknownName
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.ledger_file import write_ledger
 from fclub.privacy.levels import CDP, Flag
-from fclub.privacy.mechanisms import calibrate_increments
+from fclub.privacy.mechanisms import calibrate
 from fclub.simulation import attack
 
 runner = CliRunner()
@@ -33,7 +33,7 @@ def test_noise_for_a_budget() -> None:
 
 def test_what_a_ledger_spent(tmp_path: Path) -> None:
     ledger = Ledger(CDP, 1.0, 0.1, flags=[Flag.RAW_PARTITION])
-    ledger.open("a", calibrate_increments(0.5, 1.25, 4), 1.25)
+    ledger.open("a", calibrate("increments", 0.5, 1.25, 4), 1.25)
     ledger.release("a", 30)
     write_ledger(ledger, tmp_path / "ledger")
     arguments = ["--ledger", str(tmp_path / "ledger"), "--json", "--delta", "0.01"]

@@ -13,7 +13,7 @@ from fclub.privacy.calibration import compose, epsilon_of, mu_of
 from fclub.privacy.ledger import Ledger, ReleaseEvent
 from fclub.privacy.ledger_file import LedgerFile, read_ledger, write_ledger
 from fclub.privacy.levels import CDP, INTERACTIVE, LEVELS, TRANSCRIPT, Flag, level_named
-from fclub.privacy.mechanisms import Increments, Tree, calibrate_increments
+from fclub.privacy.mechanisms import Mechanism, Tree, calibrate
 
 BUDGET = (1.0, 0.1)
 
@@ -22,8 +22,8 @@ def make_ledger(**settings: object) -> Ledger:
     return Ledger(CDP, *BUDGET, **settings)  # type: ignore[arg-type]
 
 
-def full_stream(releases: int = 8) -> Increments:
-    return calibrate_increments(mu_of(*BUDGET), 1.25, releases)
+def full_stream(releases: int = 8) -> Mechanism:
+    return calibrate("increments", mu_of(*BUDGET), 1.25, releases)
 
 
 def test_a_factorised_stream_costs_its_whole_mu_when_it_starts() -> None:
@@ -41,8 +41,8 @@ def test_a_factorised_stream_costs_its_whole_mu_when_it_starts() -> None:
 def test_disjoint_streams_cost_the_largest_and_epochs_add_up(costs: list[float]) -> None:
     parallel, serial = Ledger(CDP, 50.0, 0.1), Ledger(CDP, 50.0, 0.1)
     for i, mu in enumerate(costs):
-        parallel.open(f"s{i}", calibrate_increments(mu, 1.0, 5), 1.0)
-        serial.open(f"s{i}", calibrate_increments(mu, 1.0, 5), 1.0, epoch=i)
+        parallel.open(f"s{i}", calibrate("increments", mu, 1.0, 5), 1.0)
+        serial.open(f"s{i}", calibrate("increments", mu, 1.0, 5), 1.0, epoch=i)
     assert parallel.mu == pytest.approx(max(costs))
     assert serial.mu == pytest.approx(compose(costs))
 
@@ -133,7 +133,7 @@ def test_only_cdp_accepts_raw_triggers_and_partitions() -> None:
 
 def example() -> Ledger:
     ledger = Ledger(CDP, 8.0, 1e-5, flags=[Flag.RAW_PARTITION], seeded=False)
-    ledger.open("a", calibrate_increments(1.0, 0.875, 5), 0.875)
+    ledger.open("a", calibrate("increments", 1.0, 0.875, 5), 0.875)
     ledger.release("a", 7)
     ledger.open("b", Tree(9, 4.0), 2.0, epoch=1)
     ledger.release("b", 12, releases=3)

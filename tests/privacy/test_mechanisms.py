@@ -7,16 +7,18 @@ from hypothesis import strategies as st
 
 from fclub.core.noise import advance_root, advance_tree, privatize_increment, root_weights
 from fclub.errors import InvalidSetting
+from fclub.privacy.calibration import epsilon_of
 from fclub.privacy.mechanisms import (
     MECHANISMS,
     PROVISION,
     Increments,
     Mechanism,
-    calibrate_increments,
-    calibrate_tree,
+    calibrate,
     count_schedule,
     variance_growth,
 )
+from fclub.privacy.plan import plan_stream
+from fclub.privacy.sensitivity import Domain
 
 
 def exact_multiplier(mechanism: Mechanism, releases: int) -> float:
@@ -41,8 +43,8 @@ def test_closed_form_of_the_cost_is_exact(name: str, releases: int) -> None:
 @given(mu=st.floats(0.01, 10.0), sensitivity=st.floats(0.1, 3.0), releases=st.integers(1, 64))
 def test_a_calibrated_stream_costs_exactly_mu(mu: float, sensitivity: float, releases: int) -> None:
     for mechanism in (
-        calibrate_increments(mu, sensitivity, releases),
-        calibrate_tree(mu, sensitivity, releases),
+        calibrate("increments", mu, sensitivity, releases),
+        calibrate("tree", mu, sensitivity, releases),
     ):
         cost = sensitivity * exact_multiplier(mechanism, releases) / mechanism.std
         assert cost == pytest.approx(mu)
@@ -115,11 +117,20 @@ def test_covariance_and_accumulated_variance_of_a_stream() -> None:
 def test_against_the_tree() -> None:
     """Deviation of the last of 13 prefixes, whole stream at the same μ."""
     k = 13
-    root, tree = calibrate_increments(1.0, 1.0, k), calibrate_tree(1.0, 1.0, k)
-    assert np.sqrt(root.variances[k]) == pytest.approx(1.88, abs=0.01)
-    assert tree.std * np.linalg.norm(tree.factor(k), axis=1).max() == pytest.approx(12**0.5)
-    assert np.sqrt(calibrate_increments(1.0, 1.0, 15).variances[15]) < 1.95
+    root, tree = calibrate("increments", 1.0, 1.0, k), calibrate("tree", 1.0, 1.0, k)
+    assert root.std * np.linalg.norm(root.factor(k)[-1]) == pytest.approx(1.88, abs=0.01)
+    assert tree.std * np.linalg.norm(tree.factor(k)[-1]) == pytest.approx(12**0.5)
     assert variance_growth(0).tolist() == [0.0]
+
+
+@given(epsilon=st.floats(0.1, 10.0), first=st.integers(1, 100), name=st.sampled_from(list(MECHANISMS)))
+def test_a_planned_stream_costs_its_budget(epsilon: float, first: int, name: str) -> None:
+    plan = plan_stream(epsilon, 1e-5, Domain(low=-0.5, high=0.5), name, first)
+    k = len(plan.schedule)
+    cost = plan.sensitivity * exact_multiplier(plan.mechanism, k) / plan.mechanism.std
+    assert epsilon_of(cost, 1e-5) == pytest.approx(epsilon)
+    np.testing.assert_array_equal(plan.entry_std(2)[0], plan.mechanism.std)
+    assert plan.last_std >= plan.mechanism.std
 
 
 @given(first=st.integers(1, 1000), ratio=st.floats(1.05, 4.0))
@@ -136,8 +147,8 @@ def test_schedule_grows_to_the_provision(first: int, ratio: float) -> None:
     [
         lambda: count_schedule(0, 2.0),
         lambda: count_schedule(1, 1.0),
-        lambda: calibrate_increments(0.0, 1.0, 3),
-        lambda: calibrate_tree(1.0, 1.0, 0),
+        lambda: calibrate("increments", 0.0, 1.0, 3),
+        lambda: calibrate("tree", 1.0, 1.0, 0),
     ],
 )
 def test_refuses_impossible_settings(call) -> None:  # type: ignore[no-untyped-def]

@@ -1,5 +1,6 @@
 """Noise sources are normal, independent, and say whether they can be replayed."""
 
+import os
 import sys
 
 import numpy as np
@@ -44,6 +45,14 @@ def test_only_the_seeded_source_repeats() -> None:
     first, second = (SeededNoise(np.random.default_rng(1)).gaussian(4) for _ in range(2))
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(SecureNoise().gaussian(4), SecureNoise().gaussian(4))
+
+
+@pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
+def test_extreme_entropy_gives_finite_noise(byte: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "urandom", lambda size: byte * size)
+    draw = SecureNoise().gaussian(2)
+    assert np.all(np.isfinite(draw))
+    assert np.all(np.abs(draw) > 16.0)
 
 
 def test_without_opendp_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fclub.privacy.calculator import quote
-from fclub.privacy.calibration import REPORTED_DELTA
+from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of
 from fclub.privacy.ledger_file import read_ledger
 from fclub.privacy.levels import LEVELS, Level
+from fclub.privacy.plan import plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
 
 app = typer.Typer(add_completion=False)
@@ -78,5 +77,16 @@ def privacy(
     domain = Domain()
     if constant is not None:
         domain = Domain(1.0, -CENTRE, 1.0 - CENTRE, constant, relief)
-    answer = quote(epsilon, 0.1 if delta is None else delta, domain, mechanism, first, ratio)
-    _show(asdict(answer), as_json)
+    at = 0.1 if delta is None else delta
+    plan = plan_stream(epsilon, at, domain, mechanism, first, ratio)
+    answer: dict[str, object] = {
+        "mechanism": mechanism,
+        "budget": [epsilon, at],
+        "mu": plan.mu,
+        "epsilon_at_1e-5": epsilon_of(plan.mu, REPORTED_DELTA),
+        "sensitivity": plan.sensitivity,
+        "releases": len(plan.schedule),
+        "std": plan.mechanism.std,
+        "last_std": plan.last_std,
+    }
+    _show(answer, as_json)

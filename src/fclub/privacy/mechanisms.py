@@ -17,6 +17,7 @@ import numpy as np
 from fclub.config import require
 from fclub.core.noise import root_weights
 from fclub.core.types import Counts, Matrix, Vector
+from fclub.errors import UnknownName
 
 PROVISION = 10**9
 """How many observations a stream is provisioned for."""
@@ -101,7 +102,7 @@ class Increments:
 
     @property
     def variances(self) -> Vector:
-        """`variances[t]` is the noise variance of an entry of unit scale after t releases."""
+        """`variances[t]` is the variance of an entry with deviation `std` after t releases."""
         return self.std**2 * variance_growth(self.releases)
 
 
@@ -114,18 +115,14 @@ def variance_growth(releases: int) -> Vector:
     return np.concatenate([[0.0], np.cumsum(root_weights(releases) ** 2)])
 
 
-def calibrate_increments(mu: float, sensitivity: float, releases: int) -> Increments:
+def calibrate(name: str, mu: float, sensitivity: float, releases: int) -> Mechanism:
     """Noise with which a whole stream of data of that sensitivity is exactly μ-GDP."""
+    if name not in MECHANISMS:
+        raise UnknownName("mechanism", name, MECHANISMS)
     require(mu > 0.0, "mu must be above 0", mu)
     require(releases >= 1, "releases must be at least 1", releases)
-    return Increments(releases, sensitivity * Increments(releases, 1.0).multiplier(releases) / mu)
-
-
-def calibrate_tree(mu: float, sensitivity: float, releases: int) -> Tree:
-    """The same for the tree: what its noise has to be, as opposed to what is printed."""
-    require(mu > 0.0, "mu must be above 0", mu)
-    require(releases >= 1, "releases must be at least 1", releases)
-    return Tree(releases, sensitivity * Tree(releases, 1.0).multiplier(releases) / mu)
+    kind = MECHANISMS[name]
+    return kind(releases, sensitivity * kind(releases, 1.0).charged(releases) / mu)
 
 
 def count_schedule(first: int, ratio: float, provision: int = PROVISION) -> Counts:

@@ -46,7 +46,7 @@ class SecureNoise:
     """Normal numbers from the operating system's entropy, which no one can replay.
 
     Every number is the sum of four independent ones over 2, each the inverse distribution function at
-    the midpoint of one of 2⁵³ equal cells. Doubles are not the reals: the set of sums a double can
+    the midpoint of one of 2⁵² equal cells. Doubles are not the reals: the set of sums a double can
     take depends slightly on the data, and attacks on single samples exploit that. Four summands make
     the inversion they rely on infeasible in practice; it is a mitigation, not a proof.
     """
@@ -56,8 +56,8 @@ class SecureNoise:
 
     def gaussian(self, side: int) -> Matrix:
         size = self.summands * side * side
-        cells = np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(11)
-        normal: Matrix = ndtri((cells.astype(np.float64) + 0.5) * 2.0**-53)
+        cells = np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(12)
+        normal: Matrix = ndtri((cells.astype(np.float64) + 0.5) * 2.0**-52)
         total = normal.reshape(self.summands, side, side).sum(axis=0)
         return np.asarray(total / np.sqrt(self.summands), dtype=np.float64)
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from fclub.core.noise import advance_tree, privatize_increment
 from fclub.core.types import Counts, Floats, Matrix, Vector
-from fclub.errors import UnknownName
 from fclub.privacy.audit import Claim, Data, Released
-from fclub.privacy.mechanisms import MECHANISMS, Mechanism
+from fclub.privacy.mechanisms import Mechanism, calibrate
 from fclub.privacy.noise import NoiseSource
 from fclub.privacy.sensitivity import Domain, entry_std, released_entries, sensitivity
 
@@ -133,8 +132,5 @@ def stream_target(
     noise: NoiseSource,
 ) -> StreamTarget:
     """An honest stream that costs exactly μ."""
-    if name not in MECHANISMS:
-        raise UnknownName("mechanism", name, MECHANISMS)
-    k = len(schedule)
-    std = sensitivity(domain) * MECHANISMS[name](k, 1.0).charged(k) / mu
-    return StreamTarget(MECHANISMS[name](k, std), domain, dim, schedule, noise, SENDERS[name])
+    mechanism = calibrate(name, mu, sensitivity(domain), len(schedule))
+    return StreamTarget(mechanism, domain, dim, schedule, noise, SENDERS[name])
