@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -e . pytest hypothesis pytest-cov ruff mypy import-linter
+	$(BIN)/pip install --quiet -e . pytest hypothesis pytest-cov ruff mypy import-linter dp-accounting
 	touch $@
 
 demo: $(VENV)/ready

@@ -14,7 +14,9 @@ from fclub import __version__
 from fclub.errors import FclubError, InvalidInput
 
 COMMANDS: dict[str, str] = {
+    "audit": "Attack the privacy of a mechanism or a policy; exit 1 when it leaks more than claimed.",
     "policies": "List the policies, their switches and parameters.",
+    "privacy": "Noise for a budget; what a ledger has spent.",
 }
 """Name and help of every command; its typer app is `app` in fclub.cli.<name>."""
 
