@@ -120,7 +120,7 @@ def _verified(wanted: DataSet, md5: str | None, ratings: Ratings) -> str:
 def _open(name: str) -> tuple[Ratings, Manifest]:
     path = _cached(name)
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
         manifest = Manifest(**json.loads(arrays.pop("manifest").tobytes()))
         return Ratings(**arrays), manifest

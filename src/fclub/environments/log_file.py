@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from fclub.core.types import Floats, Indices
-from fclub.environments.world import HALF
+from fclub.environments.form import HALF
+from fclub.environments.ratings_file import numbered_lines
 from fclub.errors import InvalidFile, InvalidRatings
 
 ITEM = ("item_id", "item", "action")
@@ -49,18 +50,14 @@ class Log:
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Numbered lines of a CSV with a header."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            for record in reader:
-                if None in record or None in record.values():
-                    fields = len(reader.fieldnames or ())
-                    raise InvalidRatings(path, reader.line_num, f"expected {fields} fields")
-                yield reader.line_num, record
-    except FileNotFoundError:
-        raise InvalidFile(f"there is no file {path}") from None
-    except UnicodeDecodeError as error:
-        raise InvalidFile(f"{path} is not UTF-8 text: {error.reason}") from None
+    if not path.is_file():
+        raise InvalidFile(f"there is no file {path}")
+    reader = csv.DictReader(line for _, line in numbered_lines(path))
+    for record in reader:
+        if None in record or None in record.values():
+            fields = len(reader.fieldnames or ())
+            raise InvalidRatings(path, reader.line_num, f"expected {fields} fields")
+        yield reader.line_num, record
 
 
 def _field(path: Path, record: dict[str, str], names: tuple[str, ...]) -> str:
@@ -122,8 +119,9 @@ def read_item_features(path: object) -> tuple[dict[str, int], Floats]:
     numbers: dict[str, int] = {}
     for line, record in records:
         item = _field(source, record, ITEM)
-        if numbers.setdefault(item, len(numbers)) != len(numbers) - 1:
+        if item in numbers:
             raise InvalidRatings(source, line, f"item {item!r} appears twice")
+        numbers[item] = len(numbers)
     names = [name for name in records[0][1] if name and name not in ITEM]
     blocks = [_encode([record[name] for _, record in records]) for name in names]
     free = np.hstack([*blocks, np.zeros((len(numbers), 1))])[:, :-1]

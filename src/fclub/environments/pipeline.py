@@ -16,8 +16,8 @@ import numpy as np
 
 from fclub.config import require
 from fclub.core.types import Floats, Indices, Matrix
+from fclub.environments.form import with_constant
 from fclub.environments.ratings_file import Ratings
-from fclub.environments.world import HALF
 
 KMEANS_ROUNDS = 300
 
@@ -76,7 +76,7 @@ def factors(matrix: Matrix, dim: int) -> tuple[Floats, Floats]:
     right = matrix.T @ left
     scale = np.linalg.norm(right, axis=0)
     right /= np.where(scale > 0.0, scale, 1.0)
-    return _with_constant(left, matrix.any(axis=1)), _with_constant(right, matrix.any(axis=0))
+    return with_constant(left, matrix.any(axis=1)), with_constant(right, matrix.any(axis=0))
 
 
 def _left_vectors(matrix: Matrix, count: int) -> Floats:
@@ -89,15 +89,6 @@ def _left_vectors(matrix: Matrix, count: int) -> Floats:
     top = np.argmax(np.abs(left), axis=0)
     signed: Floats = left * np.sign(left[top, np.arange(count)])
     return signed
-
-
-def _with_constant(rows: Floats, known: Any) -> Floats:
-    norms = np.linalg.norm(rows, axis=1)
-    known = known & (norms > 0.0)
-    vectors = np.zeros((rows.shape[0], rows.shape[1] + 1))
-    vectors[known, :-1] = HALF * rows[known] / norms[known, None]
-    vectors[:, -1] = HALF
-    return vectors
 
 
 def clustered(vectors: Floats, clusters: int, seed: int = 0) -> tuple[Floats, Indices]:

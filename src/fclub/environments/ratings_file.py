@@ -113,7 +113,7 @@ def _by_id(numbers: dict[str, int], column: Any) -> tuple[Any, Indices]:
     return distinct, position.astype(np.int64)[column]
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines; a blank line may only be the last."""
     blank = 0
     with path.open("rb") as file:
@@ -193,12 +193,12 @@ def _json_lines() -> Callable[[str], Row]:
 def _read_text(path: Path) -> _Gathered:
     first_line, parse = 1, _json_lines()
     if path.suffix not in (".json", ".jsonl"):
-        first = next(_lines(path), None)
+        first = next(numbered_lines(path), None)
         if first is None:
             raise InvalidRatings(path, 1, "the file is empty")
         first_line, parse = _separated(path, first[1])
     gathered = _Gathered(path, first_line)
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         if number < first_line:
             continue
         try:

@@ -10,13 +10,11 @@ import numpy as np
 from fclub.core.compiling import compiled, inner
 from fclub.core.kernels import dot
 from fclub.core.types import Floats, Indices, Matrix
+from fclub.environments.form import HALF
 
 DIRECTIONS, NON_NEGATIVE, CATALOGUE = 0, 1, 2
 """How items are drawn: a random direction beside a constant, a random non-negative direction, or
 real items from a catalogue."""
-
-HALF = sqrt(0.5)
-"""The constant last feature of an item, and the norm of the rest of it."""
 
 
 class Catalogue(NamedTuple):
