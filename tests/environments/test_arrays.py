@@ -89,8 +89,9 @@ def test_published_users_have_the_pipelines_form(name: str, real_data: Find) -> 
 
 def test_any_file(tmp_path: Path) -> None:
     file = tmp_path / "theta.npy"
-    rows = np.full((6, 3), 0.5)
-    rows[3:, 0] = 0.25
+    rows = np.full((6, 3), 0.25)
+    rows[:, -1] = 0.5
+    rows[3:, 0] = 0.1
     np.save(file, rows[[0, 3, 1, 4, 2, 5]])
     environment = started("arrays", path=str(file), users=6, servers=2)
     np.testing.assert_array_equal(environment.labels, [0, 0, 0, 1, 1, 1])
@@ -99,7 +100,7 @@ def test_any_file(tmp_path: Path) -> None:
 
 
 def test_labels_are_unknown_before_the_start(tmp_path: Path) -> None:
-    np.save(tmp_path / "theta.npy", np.full((6, 3), 0.5))
+    np.save(tmp_path / "theta.npy", np.full((6, 3), [0.1, 0.1, 0.5]))
     environment = fclub.make_environment("arrays", path=str(tmp_path / "theta.npy"), users=6)
     with pytest.raises(NotStarted):
         _ = environment.labels
@@ -115,7 +116,14 @@ def test_folders_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    "content", [np.ones(3), np.array([[2.0, 0.0]]), np.array([[np.nan, 0.0]]), np.array([["a"]])]
+    "content",
+    [
+        np.ones(3),
+        np.array([[0.5, 0.1]]),
+        np.array([[1.0, 1.0]]),
+        np.array([[np.nan, 0.0]]),
+        np.array([["a"]]),
+    ],
 )
 def test_unfit_arrays(content: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", content)
@@ -130,7 +138,7 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
 
 
 def test_impossible_settings(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.full((6, 3), 0.5))
+    np.save(tmp_path / "a.npy", np.full((6, 3), [0.1, 0.1, 0.5]))
     path = str(tmp_path / "a.npy")
     with pytest.raises(InvalidSetting, match="at most 6"):
         started("arrays", path=path, users=7)

@@ -24,7 +24,8 @@ def make(write_ratings: Callable[..., Path], tmp_path: Path) -> Make:
             return fclub.make_environment(name, dim=4, clusters=3, **SMALL)
         if name == "arrays":
             rng = np.random.default_rng(0)
-            np.save(tmp_path / "theta.npy", 0.4 * rng.random((4, 4))[rng.integers(4, size=20)])
+            vectors = np.hstack([0.3 * rng.random((4, 3)), np.full((4, 1), 0.6)])
+            np.save(tmp_path / "theta.npy", vectors[rng.integers(4, size=20)])
             return fclub.make_environment(
                 name, path=str(tmp_path / "theta.npy"), choice="random", **SMALL
             )

@@ -27,9 +27,12 @@ from fclub.core.types import Floats, Indices
 from fclub.environments.base import Parameter
 from fclub.environments.data_cache import load_ratings
 from fclub.environments.datasets import data_folders
+from fclub.environments.form import HALF
 from fclub.environments.pipeline import factors, random_part
 from fclub.environments.vectors import VectorEnvironment
 from fclub.errors import DataMissing, InvalidFile
+
+ROUNDING = 1e-9
 
 
 def find_array(name: str, path: str | None = None) -> Path:
@@ -46,15 +49,19 @@ def find_array(name: str, path: str | None = None) -> Path:
 
 
 def load_array(file: Path) -> Floats:
-    """User vectors of norm at most 1, never from a pickle."""
+    """User vectors, never from a pickle; θᵀx must be in [0, 1] for all items that can be drawn."""
     try:
         array = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InvalidFile(f"{file} is not a .npy file: {error}") from None
-    numeric = isinstance(array, np.ndarray) and array.dtype.kind in "fiu" and array.ndim == 2
-    if not numeric or not np.isfinite(array).all() or np.linalg.norm(array, axis=1).max() > 1 + 1e-9:
-        raise InvalidFile(f"{file} must hold a matrix of finite rows with norm at most 1")
-    return np.ascontiguousarray(array, dtype=np.float64)
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim != 2:
+        raise InvalidFile(f"{file} must hold a matrix of numbers, one row per user")
+    array = np.ascontiguousarray(array, dtype=np.float64)
+    constant, rest = array[:, -1], np.linalg.norm(array[:, :-1], axis=1)
+    lowest, highest = HALF * (constant - rest), HALF * (constant + rest)
+    if not ((lowest >= -ROUNDING) & (highest <= 1.0 + ROUNDING)).all():
+        raise InvalidFile(f"{file}: rewards θᵀx of its users would leave [0, 1]")
+    return array
 
 
 class Arrays(VectorEnvironment):

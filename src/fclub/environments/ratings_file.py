@@ -68,8 +68,9 @@ class _Gathered:
     values: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, user: str, item: str, value: float) -> None:
-        for key, numbers, column in zip((user, item), self.numbers, self.columns, strict=True):
-            column.append(numbers.setdefault(key, len(numbers)))
+        users, items = self.numbers
+        self.columns[0].append(users.setdefault(user, len(users)))
+        self.columns[1].append(items.setdefault(item, len(items)))
         self.values.append(value)
 
     def finish(self, duplicates: str) -> Ratings:
