@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fclub.config import require
 from fclub.core.types import Floats, Indices, Matrix
@@ -80,11 +81,16 @@ def factors(matrix: Matrix, dim: int) -> tuple[Floats, Floats]:
 
 
 def _left_vectors(matrix: Matrix, count: int) -> Floats:
-    """The first left singular vectors, as eigenvectors of MMᵀ: a tenth of the time of a whole SVD."""
+    """The first left singular vectors, as eigenvectors of MMᵀ: a fifth of the time of a whole SVD.
+
+    On one thread: the result then does not depend on the number of cores, and parallel runs do not
+    fight for them.
+    """
     from scipy.linalg import eigh
 
     n = matrix.shape[0]
-    _, ascending = eigh(matrix @ matrix.T, subset_by_index=[n - count, n - 1])
+    with threadpool_limits(1, "blas"):
+        _, ascending = eigh(matrix @ matrix.T, subset_by_index=[n - count, n - 1])
     left: Floats = ascending[:, ::-1]
     top = np.argmax(np.abs(left), axis=0)
     signed: Floats = left * np.sign(left[top, np.arange(count)])
