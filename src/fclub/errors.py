@@ -75,7 +75,7 @@ class InvalidRatings(InvalidFile):
 
     def __init__(self, path: object, line: int, reason: str) -> None:
         super().__init__(f"{path}, line {line}: {reason}")
-        self.line = line
+        self.line, self.reason = line, reason
 
 
 class DataMissing(FclubError):

@@ -122,6 +122,16 @@ def test_faulty_file_keeps_the_old_copy(write_ratings: Write, tmp_path: Path) ->
     assert cached_files() == [f"{NAME}.npz"]
 
 
+@pytest.mark.parametrize("pack", [lambda file: file, zipped])
+def test_fault_is_reported_under_the_callers_name(pack: Callable[[Path], Path], tmp_path: Path) -> None:
+    bad = tmp_path / "ratings.csv"
+    bad.write_text("userId,movieId,rating\n1,2,3\n2,x\n")
+    given = pack(bad)
+    for take in (lambda: install(NAME, given), lambda: load_ratings(str(given))):
+        with pytest.raises(InvalidRatings, match=f"^{given}, line 3: "):
+            take()
+
+
 def test_by_hand() -> None:
     with pytest.raises(DataMissing, match=r"www\.yelp\.com.*--from FILE"):
         install("yelp")

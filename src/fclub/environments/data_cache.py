@@ -22,7 +22,7 @@ from fclub.environments.archives import ratings_inside
 from fclub.environments.datasets import DATASETS, DataSet, data_folders, dataset
 from fclub.environments.pipeline import blob_sha1, densest
 from fclub.environments.ratings_file import Ratings, read_ratings
-from fclub.errors import DataMissing, InvalidFile
+from fclub.errors import DataMissing, InvalidFile, InvalidRatings
 from fclub.paths import cache_root
 
 PUBLISHED_MATRIX = "cbd22bb7ffd80dbd363962b197eae52dc09d040c"
@@ -59,7 +59,7 @@ def install(name: str, source: object = None, bar: Any = None) -> Manifest:
         given = Path(str(source)) if source is not None else _download(name, Path(folder), bar)
         digests = _digests(given) if given.is_file() else {}
         file = ratings_inside(given, wanted.members, Path(folder))
-        ratings = read_ratings(file, wanted.duplicates)
+        ratings = _read(file, file if given.is_dir() else source or wanted.url, wanted.duplicates)
         manifest = Manifest(
             name=name,
             source=str(source) if source is not None else wanted.url,
@@ -96,6 +96,14 @@ def _download(name: str, folder: Path, bar: Any) -> Path:
             f"where there is a network, get it, then {_by_hand(name)}"
         ) from None
     return Path(path)
+
+
+def _read(file: Path, shown: object, duplicates: str = "refuse") -> Ratings:
+    """Faults are reported under a name that the caller knows, not under that of an unpacked copy."""
+    try:
+        return read_ratings(file, duplicates)
+    except InvalidRatings as error:
+        raise InvalidRatings(shown, error.line, error.reason) from None
 
 
 def _by_hand(name: str) -> str:
@@ -147,7 +155,8 @@ def _load_ratings(source: str, folders: tuple[Path, ...], stamp: int) -> Ratings
     if source not in DATASETS:
         with tempfile.TemporaryDirectory() as folder:
             names = tuple(dict.fromkeys(m for known in DATASETS.values() for m in known.members))
-            return read_ratings(ratings_inside(Path(source), names, Path(folder)))
+            file = ratings_inside(Path(source), names, Path(folder))
+            return _read(file, file if Path(source).is_dir() else source)
     if _cached(source).is_file():
         return _open(source)[0]
     wanted = DATASETS[source]
