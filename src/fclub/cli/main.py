@@ -15,6 +15,7 @@ from fclub.errors import FclubError, InvalidInput
 
 COMMANDS: dict[str, str] = {
     "audit": "Attack the privacy of a mechanism or a policy; exit 1 when it leaks more than claimed.",
+    "data": "Download and verify a data set, or take it from a file.",
     "policies": "List the policies, their switches and parameters.",
     "privacy": "Noise for a budget; what a ledger has spent.",
 }
