@@ -14,6 +14,7 @@ from fclub import __version__
 from fclub.errors import FclubError, InvalidInput
 
 COMMANDS: dict[str, str] = {
+    "run": "Run policies in an environment, seed by seed, and compare them.",
     "policies": "List the policies, their switches and parameters.",
 }
 """Name and help of every command; its typer app is `app` in fclub.cli.<name>."""

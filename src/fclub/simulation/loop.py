@@ -128,7 +128,7 @@ def _record(
     times = checkpoints(rounds)
     curves = np.zeros((len(times), 2))
     counters: dict[str, Counts] = {k: np.zeros(len(times), dtype=np.int64) for k in COUNTERS}
-    clusters = {"found": np.zeros(len(times)), "ari": np.zeros(len(times))}
+    clusters = {kind: np.zeros(len(times)) for kind in ("found", "true", "ari")}
     totals, start, seconds = np.zeros(2), 0, 0.0
     for row, stop in enumerate(times):
         before = time.process_time()
@@ -139,6 +139,7 @@ def _record(
             counters[name][row] = value
         labels = policy.labels_
         clusters["found"][row] = len(np.unique(labels))
+        clusters["true"][row] = len(np.unique(environment.labels))
         clusters["ari"][row] = adjusted_rand_index(labels, environment.labels)
         if progress is not None:
             progress(int(stop) - start)

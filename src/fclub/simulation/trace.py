@@ -63,7 +63,7 @@ class Trace:
         return axes
 
     def save(self, path: object) -> None:
-        """One .npz file with its JSON inside."""
+        """One .npz file with its JSON inside; without the time it took, so the same run, same bytes."""
         arrays: dict[str, Any] = {
             "t": self.t,
             "regret": self.regret,
@@ -79,7 +79,6 @@ class Trace:
             "policy": self.policy,
             "environment": self.environment,
             "seed": self.seed,
-            "microseconds_per_round": self.microseconds_per_round,
             "settings": self.settings,
         }
         write_npz(path, arrays, header)
@@ -93,7 +92,7 @@ class Trace:
             return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
 
         plain = ("t", "regret", "reward", "labels", "choices")
-        named = ("policy", "environment", "seed", "microseconds_per_round", "settings")
+        named = ("policy", "environment", "seed", "settings")
         return Trace(
             **{key: arrays[key] for key in plain},
             **{key: header[key] for key in named},
