@@ -48,6 +48,7 @@ def run_and_kill(folder: Path, after: int) -> None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, TOTAL // 2])
 def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, after: int) -> None:
     run_and_kill(tmp_path / "killed", after)

@@ -14,6 +14,7 @@ from fclub import __version__
 from fclub.errors import FclubError, InvalidInput
 
 COMMANDS: dict[str, str] = {
+    "demo": "The paper's synthetic comparison: all policies, a few seeds, a table and a picture.",
     "run": "Run policies in an environment, seed by seed, and compare them.",
     "policies": "List the policies, their switches and parameters.",
 }
