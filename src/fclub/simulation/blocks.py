@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+from numba import typeof
 
 from fclub.core import club, independent, sclub
 from fclub.core import federation as fed
@@ -84,3 +85,12 @@ PLAY: dict[type, Any] = {
     Federation: _specialise(_federated_recommend, _federated_feedback),
 }
 """The compiled loop for every kind of packed state."""
+
+
+def loop_for(state: Any, *arguments: Any) -> Any:
+    """The loop compiled for arguments of these types.
+
+    Called as it is, numba would work out the types of all arrays at every call, which takes longer
+    than the first few hundred rounds.
+    """
+    return PLAY[type(state)].compile(tuple(typeof(a) for a in (state, *arguments)))

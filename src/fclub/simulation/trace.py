@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # heavy and optional
 
 FORMAT, VERSION = "fclub-trace", 1
 COUNTERS = ("uploads", "downloads", "phases", "messages", "bytes", "total")
+CLUSTERS = ("found", "true", "ari")
 
 
 def checkpoints(rounds: int, most: int = 200) -> Counts:
