@@ -16,6 +16,7 @@ from fclub.errors import FclubError, InvalidInput
 COMMANDS: dict[str, str] = {
     "demo": "The paper's synthetic comparison: all policies, a few seeds, a table and a picture.",
     "run": "Run policies in an environment, seed by seed, and compare them.",
+    "bench": "Measure speed and memory, as ratios within one run.",
     "policies": "List the policies, their switches and parameters.",
 }
 """Name and help of every command; its typer app is `app` in fclub.cli.<name>."""

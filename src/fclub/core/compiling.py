@@ -21,6 +21,7 @@ import numba
 from numba.core import config as numba_config
 
 njit: Any = numba.njit
+typeof: Any = numba.typeof
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -33,10 +33,9 @@ def _perform_all(
     tasks: list[Task], jobs: int, backend: str, address: str | None, counter: RoundCounter
 ) -> Iterator[tuple[int, Trace]]:
     """Results in the order in which they are finished."""
-    with use_backend(backend, jobs, address) as parallel:
-        yield from parallel(
-            joblib.delayed(_perform)(position, task, counter) for position, task in enumerate(tasks)
-        )
+    calls = [joblib.delayed(_perform)(place, task, counter) for place, task in enumerate(tasks)]
+    with use_backend(backend, jobs, address) as perform:
+        yield from perform(calls)
 
 
 def run(

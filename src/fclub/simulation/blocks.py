@@ -9,11 +9,10 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
-from numba import typeof
 
 from fclub.core import club, independent, sclub
 from fclub.core import federation as fed
-from fclub.core.compiling import compiled, inner
+from fclub.core.compiling import compiled, inner, typeof
 from fclub.core.statistics import observe
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.environments.world import World, draw_items, draw_reward, draw_user, regret_of
