@@ -16,6 +16,9 @@ from fclub.errors import FclubError, InvalidInput
 COMMANDS: dict[str, str] = {
     "audit": "Attack the privacy of a mechanism or a policy; exit 1 when it leaks more than claimed.",
     "data": "Download and verify a data set, or take it from a file.",
+    "demo": "The paper's synthetic comparison: all policies, a few seeds, a table and a picture.",
+    "run": "Run policies in an environment, seed by seed, and compare them.",
+    "bench": "Measure speed and memory, as ratios within one run.",
     "policies": "List the policies, their switches and parameters.",
     "privacy": "Noise for a budget; what a ledger has spent.",
 }

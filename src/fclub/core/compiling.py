@@ -22,6 +22,7 @@ from numba.core import config as numba_config
 from fclub.paths import cache_root
 
 njit: Any = numba.njit
+typeof: Any = numba.typeof
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -72,9 +72,11 @@ class Synthetic(LinearEnvironment):
         theta = np.zeros((n, d))
         if self.kind == "authors":
             centres = _unit(rng.standard_normal((m, d - 1)))
-            towards = _unit(rng.standard_normal((n, d - 1)))
-            for i, label in enumerate(self.labels):
-                theta[i, :-1] = HALF * _turn(centres[label], towards[i], self.spread / HALF)
+            theta[:, :-1] = HALF * centres[self.labels]
+            if self.spread > 0.0:
+                towards = _unit(rng.standard_normal((n, d - 1)))
+                for i, label in enumerate(self.labels):
+                    theta[i, :-1] = HALF * _turn(centres[label], towards[i], self.spread / HALF)
             theta[:, -1] = HALF
         else:
             support = np.arange(d) * m // d == np.arange(m)[:, None]

@@ -1,0 +1,5 @@
+"""`python -m fclub`."""
+
+from fclub.cli.main import main
+
+main()
