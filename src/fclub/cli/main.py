@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import typer
@@ -14,9 +15,11 @@ from fclub import __version__
 from fclub.errors import FclubError, InvalidInput
 
 COMMANDS: dict[str, str] = {
+    "global": "Run the global server of a federation.",
+    "local": "Run a local server: it recommends, learns, keeps raw data at home.",
     "policies": "List the policies, their switches and parameters.",
 }
-"""Name and help of every command; its typer app is `app` in fclub.cli.<name>."""
+"""Name and help of every command; its typer app is `app` in fclub.cli.<name>, `_` after a keyword."""
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
@@ -31,8 +34,12 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         if not ctx.resilient_parsing and cmd_name in sys.argv[1:2]:
-            return get_command(import_module(f"fclub.cli.{cmd_name.replace('-', '_')}").app)
+            return get_command(import_module(f"fclub.cli.{_module(cmd_name)}").app)
         return _named(cmd_name)
+
+
+def _module(name: str) -> str:
+    return f"{name}_" if iskeyword(name) else name.replace("-", "_")
 
 
 def _named(name: str) -> Any:

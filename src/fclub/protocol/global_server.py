@@ -73,7 +73,11 @@ class GlobalServer:
         self.phase = phase
         self.waiting = set(self.servers)
         for server in self.servers:
-            self.link.to_local(server, PhaseStart(phase))
+            self.ask(server)
+
+    def ask(self, server: int) -> None:
+        """Ask one server for its report in the current phase."""
+        self.link.to_local(server, PhaseStart(self.phase))
 
     def receive(self, server: int, message: Message) -> None:
         match message:
