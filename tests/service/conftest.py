@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,14 @@ def offer(rng: np.random.Generator, count: int = 5, dim: int = DIM) -> list[dict
     rows = rng.standard_normal((count, dim))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return [{"id": f"item-{k}", "features": row.tolist()} for k, row in enumerate(rows)]
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory where the system has such a place: these tests commit often, and disks are slow."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
+        yield Path(path)
 
 
 @contextmanager

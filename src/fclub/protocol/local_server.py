@@ -108,6 +108,9 @@ class LocalServer:
             self.clusters = LocalClusters.zeros(1, self.dim, self.depth)
             self.clusters.gram[0] = self.rules.report_shift * np.eye(self.dim)
         self.cluster_of = np.append(self.cluster_of, np.argmax(self.clusters.counts))
+        if self.staged is not None:
+            largest = np.argmax(self.staged.totals.counts)
+            self.staged = self.staged._replace(labels=np.append(self.staged.labels, largest))
         if self.asked is not None:
             self._report(self.asked)
         return row
