@@ -110,7 +110,7 @@ def name_of(user: int) -> str:
 
 
 def register(pump: Pump, environment: Synthetic) -> None:
-    """Name every user once, in the order of the simulation's rows, before the first phase is reported."""
+    """Name every user once, in the order of the simulation's rows."""
     items = np.eye(environment.problem.dim)[:1]
     for user, server in enumerate(environment.server_of):
         pump.locals[f"s{server}"].recommend(name_of(user), items, ["only"])

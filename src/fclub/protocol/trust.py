@@ -49,16 +49,18 @@ def check_report(
 
 
 def _check(statistics: Statistics, shift: float, std: float) -> None:
-    """Count, trace and moment of observations from the unit ball, with rewards in [0, 1]."""
+    """Count, entries, trace and moment of observations from the unit ball, with rewards in [0, 1]."""
     count, d = statistics.count, statistics.dim
     if not 0 <= count <= MAX_COUNT:
         raise InvalidMessage(f"statistics count {count} observations")
     noise = DEVIATIONS * std * sqrt(2.0 * d)
     slack = ROUNDING * (1.0 + count)
+    if float(np.abs(statistics.gram).max()) > count + shift + noise + slack:
+        raise InvalidMessage(f"an entry beyond its {count} observations")
+    if float(np.abs(statistics.moment).max()) > count + noise + slack:
+        raise InvalidMessage(f"a moment beyond its {count} observations")
     excess = float(np.trace(statistics.gram)) - d * shift
     if not -noise - slack <= excess <= count + noise + slack:
         raise InvalidMessage(f"a trace of {excess:.6g} from {count} observations")
-    if float(np.linalg.norm(statistics.moment)) > count + noise + slack:
-        raise InvalidMessage(f"a moment beyond its {count} observations")
     if std == 0.0 and float(np.linalg.eigvalsh(statistics.gram)[0]) < -slack:
         raise InvalidMessage("exact statistics are indefinite")
