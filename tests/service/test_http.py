@@ -111,6 +111,7 @@ ROUTES = [
     ("GET", "/v1/clusters"),
     ("GET", "/v1/users/ann"),
     ("GET", "/v1/privacy"),
+    ("GET", "/v1/link"),
     ("GET", "/metrics"),
 ]
 

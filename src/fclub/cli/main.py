@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "global": "Run the global server of a federation.",
     "local": "Run a local server: it recommends, learns, keeps raw data at home.",
     "policies": "List the policies, their switches and parameters.",
+    "up": "Run a whole federation on this machine, with simulated visitors.",
 }
 """Name and help of every command; its typer app is `app` in fclub.cli.<name>, `_` after a keyword."""
 

@@ -103,6 +103,17 @@ class PrivacyView(msgspec.Struct, frozen=True):
     observations_released: int
 
 
+class LinkView(msgspec.Struct, frozen=True):
+    """Messages to and from the global server; `waiting` means a report without its plan."""
+
+    name: str
+    connected: bool
+    waiting: bool
+    sent: int
+    confirmed: int
+    received: int
+
+
 POSTS: dict[str, tuple[Any, Any, str]] = {
     "/v1/recommend": (RecommendRequest, Recommended, "Choose an item for a user."),
     "/v1/feedback": (FeedbackRequest, Learned, "Tell the reward of a decision."),
@@ -112,6 +123,7 @@ POSTS: dict[str, tuple[Any, Any, str]] = {
 GETS: dict[str, tuple[Any, str]] = {
     "/v1/clusters": (list[ClusterView], "The local clusters."),
     "/v1/users/{user}": (UserView, "One user."),
+    "/v1/link": (LinkView, "The connection to the federation."),
     "/v1/privacy": (PrivacyView, "What has left this server."),
 }
 

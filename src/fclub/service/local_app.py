@@ -51,6 +51,7 @@ class LocalService:
                 route("/v1/clusters", "GET", self.clusters),
                 route("/v1/users/{user:path}", "GET", self.user),
                 route("/v1/privacy", "GET", self.privacy_spent),
+                route("/v1/link", "GET", self.link),
                 route("/metrics", "GET", self.metrics),
                 route("/openapi.json", "GET", self.openapi, role=None),
                 route("/healthz", "GET", self.health, role=None),
@@ -143,6 +144,11 @@ class LocalService:
         messages, released = self.node.store.reader.execute(sql).fetchone()
         claimed = (self.privacy.epsilon, self.privacy.delta) if self.privacy else None
         return api.PrivacyView(claimed, messages, released)
+
+    async def link(self, request: Request) -> api.LinkView:
+        waiting = self.node.server.staged is not None
+        counters = self.node.channel.counters()
+        return api.LinkView(self.node.name, self.runner.wire.connected, waiting, **counters)
 
     async def metrics(self, request: Request) -> Response:
         channel, gauge = self.node.channel, self.monitor.gauge
