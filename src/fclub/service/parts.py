@@ -11,7 +11,7 @@ from fclub.config import Problem
 from fclub.core.statistics import Packed
 from fclub.core.ucb import Rules, make_rules
 from fclub.errors import InvalidSetting
-from fclub.policies.federated import FederatedPolicy
+from fclub.policies.federated import TABLE, FederatedPolicy
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoiseSource, NoNoise
 from fclub.protocol.global_server import GlobalServer
@@ -26,10 +26,12 @@ from fclub.service.store import Store
 
 def policy_of(model: Model) -> FederatedPolicy:
     """The row of the policy table that a federation runs."""
+    if model.policy not in TABLE:
+        known = ", ".join(TABLE)
+        raise InvalidSetting(f"model.policy: {model.policy} is not one of {known}", model.policy)
     parameters: dict[str, Any] = {"cluster_bound": model.expected_clusters} | model.parameters
     policy = make_policy(model.policy, **parameters)
-    if not isinstance(policy, FederatedPolicy):
-        raise InvalidSetting(f"model.policy: {model.policy} is not a federated policy", model.policy)
+    assert isinstance(policy, FederatedPolicy)
     return policy
 
 
