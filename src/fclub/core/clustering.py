@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from math import ceil, log
+from typing import Any
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -11,6 +13,9 @@ from scipy.sparse.csgraph import connected_components
 from fclub.core.compiling import compiled
 from fclub.core.kernels import distance, width
 from fclub.core.types import Counts, Edges, Flags, Floats, Indices
+
+PORTION = 1 << 16
+"""Edges that are looked at together when components are worked out, unless there are more users."""
 
 DENSE_USERS = 2_000
 """Up to so many users a server's graph starts complete; above, it starts as a sparse random graph."""
@@ -27,7 +32,7 @@ def far_apart(
         far[e] = distance(theta[i], theta[j]) > threshold
 
 
-def number_by_first(labels: Indices) -> Indices:
+def number_by_first(labels: Indices | Edges) -> Indices:
     """Rename labels to 0, 1, … in the order in which they first appear."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
@@ -36,10 +41,24 @@ def number_by_first(labels: Indices) -> Indices:
 
 
 def components(nodes: int, first: Edges | Indices, second: Edges | Indices) -> Indices:
-    """Connected components of an undirected graph, numbered by their first node."""
-    links = coo_array((np.ones(len(first), dtype=np.bool_), (first, second)), shape=(nodes, nodes))
-    _, labels = connected_components(links, directed=False)
+    """Connected components of an undirected graph, numbered by their first node.
+
+    Edges are taken in portions: the components so far are the nodes of the next portion's graph, so
+    the memory needed beside the edges is that of one portion.
+    """
+    labels = np.arange(nodes, dtype=np.int32)
+    portion = max(nodes, PORTION)
+    for start in range(0, len(first), portion):
+        a, b = labels[first[start : start + portion]], labels[second[start : start + portion]]
+        apart = a != b
+        labels = _components(int(labels.max()) + 1, a[apart], b[apart])[labels]
     return number_by_first(labels)
+
+
+def _components(nodes: int, first: Edges, second: Edges) -> Edges:
+    links = coo_array((np.ones(len(first), dtype=np.bool_), (first, second)), shape=(nodes, nodes))
+    labels: Edges = connected_components(links, directed=False)[1]
+    return labels
 
 
 def complete_edges(users: int) -> tuple[Edges, Edges]:
@@ -95,7 +114,7 @@ class UserGraph:
     def add_user(self) -> int:
         """Join a new user to all others, or to O(log n) random ones of a sparse graph."""
         new, self._users = self._users, self._users + 1
-        if self._sparse and new > 1:
+        if new > 1 and (self._sparse or new >= DENSE_USERS):
             degree = min(new, sparse_degree(self._users, self._clusters))
             others = self._rng.choice(new, size=degree, replace=False).astype(np.int32)
         else:
@@ -103,6 +122,21 @@ class UserGraph:
         self.first = np.concatenate([self.first, others])
         self.second = np.concatenate([self.second, np.full(len(others), new, dtype=np.int32)])
         return new
+
+    def arrays(self) -> dict[str, Any]:
+        """Edges, number of users and the state of the generator that draws new users' edges."""
+        generator = json.dumps(self._rng.bit_generator.state).encode()
+        return {
+            "first": self.first,
+            "second": self.second,
+            "users": np.array(self._users),
+            "generator": np.frombuffer(generator, dtype=np.uint8),
+        }
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        self.first, self.second = arrays["first"], arrays["second"]
+        self._users = int(arrays["users"])
+        self._rng.bit_generator.state = json.loads(arrays["generator"].tobytes())
 
     def delete_far(self, theta: Floats, count: Counts, factor: float) -> int:
         """Alg. 2, line 3: delete the edges that Eq. 3 condemns; returns how many."""

@@ -114,7 +114,7 @@ class FederatedPolicy(Policy):
                 self._users.slice(int(self.rows.first[server]), int(self.rows.first[server + 1])),
                 self.rules,
                 bounds.depth,
-                self._detector(int(np.diff(self.rows.first)[server]), graph_rngs[server]),
+                self.detector(int(np.diff(self.rows.first)[server]), graph_rngs[server]),
                 noise,
                 self.link,
             )
@@ -127,7 +127,7 @@ class FederatedPolicy(Policy):
         self.clock = PhaseClock()
         self._begin_phase_if_due(0)
 
-    def _detector(self, users: int, rng: np.random.Generator) -> Detector:
+    def detector(self, users: int, rng: np.random.Generator) -> Detector:
         if self.switches.detection == "off":
             return OneCluster()
         sparse: Any = self._parameters["sparse"]

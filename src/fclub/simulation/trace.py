@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # heavy and optional
 
 FORMAT, VERSION = "fclub-trace", 1
 COUNTERS = ("uploads", "downloads", "phases", "messages", "bytes", "total")
+CLUSTERS = ("found", "true", "ari")
 
 
 def checkpoints(rounds: int, most: int = 200) -> Counts:
@@ -64,7 +65,7 @@ class Trace:
         return axes
 
     def save(self, path: object) -> None:
-        """One .npz file with its JSON inside."""
+        """One .npz file with its JSON inside; without the time it took, so the same run, same bytes."""
         arrays: dict[str, Any] = {
             "t": self.t,
             "regret": self.regret,
@@ -80,7 +81,6 @@ class Trace:
             "policy": self.policy,
             "environment": self.environment,
             "seed": self.seed,
-            "microseconds_per_round": self.microseconds_per_round,
             "settings": self.settings,
         }
         write_npz(path, arrays, header)
@@ -94,7 +94,7 @@ class Trace:
             return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
 
         plain = ("t", "regret", "reward", "labels", "choices")
-        named = ("policy", "environment", "seed", "microseconds_per_round", "settings")
+        named = ("policy", "environment", "seed", "settings")
         try:
             return Trace(
                 **{key: arrays[key] for key in plain},
