@@ -16,13 +16,9 @@ class RecordedNoise:
     """
 
     def __init__(self, source: NoiseSource) -> None:
-        self.source = source
+        self.source, self.seeded = source, source.seeded
         self._drawn: list[bytes] = []
         self._replayed: bytes | None = None
-
-    @property
-    def seeded(self) -> bool:
-        return self.source.seeded
 
     def gaussian(self, side: int) -> Matrix:
         if isinstance(self.source, NoNoise):
