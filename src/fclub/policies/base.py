@@ -12,6 +12,7 @@ from fclub.config import Problem, require
 from fclub.core.inputs import as_features, as_items, as_reward
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidSetting, NotStarted, UnknownName, UnknownUser
+from fclub.policies.tuned import tuned
 from fclub.protocol.link import Communications
 
 Parameter = float | int | str | bool | None
@@ -31,7 +32,7 @@ class Policy(ABC):
             if key not in self.defaults:
                 raise UnknownName(f"parameter of {name}", key, self.defaults)
         self.name = name
-        self._parameters = self.defaults | parameters
+        self._parameters = self.defaults | tuned(name) | parameters
         self._problem: Problem | None = None
         self.server_of: Indices = np.zeros(0, dtype=np.int64)
         self.truth: Indices | None = None

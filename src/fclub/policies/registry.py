@@ -10,6 +10,7 @@ from fclub.policies.base import Parameter, Policy
 from fclub.policies.clustered import ClubPolicy, SclubPolicy
 from fclub.policies.federated import TABLE, FederatedPolicy
 from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
+from fclub.policies.tuned import tuned
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,14 @@ def _federated(name: str) -> Entry:
     def make(**parameters: Parameter) -> Policy:
         return FederatedPolicy(name, TABLE[name], **parameters)
 
-    return Entry(make, SUMMARIES[name], vars(TABLE[name]), FederatedPolicy.defaults)
+    return Entry(make, SUMMARIES[name], vars(TABLE[name]), FederatedPolicy.defaults | tuned(name))
 
 
 def _plain(name: str, kind: type[Policy], summary: str, oracle: bool = False) -> Entry:
     def make(**parameters: Parameter) -> Policy:
         return kind(name, **parameters)
 
-    return Entry(make, summary, {}, kind.defaults, oracle)
+    return Entry(make, summary, {}, kind.defaults | tuned(name), oracle)
 
 
 POLICIES: dict[str, Entry] = {name: _federated(name) for name in TABLE} | {
