@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fclub.client import AsyncClient, Client
     from fclub.config import Privacy, Problem, Protocol
     from fclub.environments.base import Environment
     from fclub.environments.registry import make_environment
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncClient": "fclub.client",
+    "Client": "fclub.client",
     "Environment": "fclub.environments.base",
     "Policy": "fclub.policies.base",
     "Privacy": "fclub.config",
@@ -32,6 +35,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "AsyncClient",
+    "Client",
     "Environment",
     "Policy",
     "Privacy",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import typer
@@ -16,10 +17,16 @@ from fclub.errors import FclubError, InvalidInput
 COMMANDS: dict[str, str] = {
     "demo": "The paper's synthetic comparison: all policies, a few seeds, a table and a picture.",
     "run": "Run policies in an environment, seed by seed, and compare them.",
-    "bench": "Measure speed and memory, as ratios within one run.",
     "policies": "List the policies, their switches and parameters.",
+    "data": "Download and verify a data set, or take it from a file.",
+    "bench": "Measure speed and memory, as ratios within one run.",
+    "privacy": "Noise for a budget; what a ledger has spent.",
+    "audit": "Attack the privacy of a mechanism or a policy; exit 1 when it leaks more than claimed.",
+    "local": "Run a local server: it recommends, learns, keeps raw data at home.",
+    "global": "Run the global server of a federation.",
+    "up": "Run a whole federation on this machine, with simulated visitors.",
 }
-"""Name and help of every command; its typer app is `app` in fclub.cli.<name>."""
+"""Name and help of every command; its typer app is `app` in fclub.cli.<name>, `_` after a keyword."""
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
@@ -34,8 +41,12 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         if not ctx.resilient_parsing and cmd_name in sys.argv[1:2]:
-            return get_command(import_module(f"fclub.cli.{cmd_name.replace('-', '_')}").app)
+            return get_command(import_module(f"fclub.cli.{_module(cmd_name)}").app)
         return _named(cmd_name)
+
+
+def _module(name: str) -> str:
+    return f"{name}_" if iskeyword(name) else name.replace("-", "_")
 
 
 def _named(name: str) -> Any:

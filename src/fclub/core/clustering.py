@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from math import ceil, log
+from typing import Any
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -112,7 +114,7 @@ class UserGraph:
     def add_user(self) -> int:
         """Join a new user to all others, or to O(log n) random ones of a sparse graph."""
         new, self._users = self._users, self._users + 1
-        if self._sparse and new > 1:
+        if new > 1 and (self._sparse or new >= DENSE_USERS):
             degree = min(new, sparse_degree(self._users, self._clusters))
             others = self._rng.choice(new, size=degree, replace=False).astype(np.int32)
         else:
@@ -120,6 +122,21 @@ class UserGraph:
         self.first = np.concatenate([self.first, others])
         self.second = np.concatenate([self.second, np.full(len(others), new, dtype=np.int32)])
         return new
+
+    def arrays(self) -> dict[str, Any]:
+        """Edges, number of users and the state of the generator that draws new users' edges."""
+        generator = json.dumps(self._rng.bit_generator.state).encode()
+        return {
+            "first": self.first,
+            "second": self.second,
+            "users": np.array(self._users),
+            "generator": np.frombuffer(generator, dtype=np.uint8),
+        }
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        self.first, self.second = arrays["first"], arrays["second"]
+        self._users = int(arrays["users"])
+        self._rng.bit_generator.state = json.loads(arrays["generator"].tobytes())
 
     def delete_far(self, theta: Floats, count: Counts, factor: float) -> int:
         """Alg. 2, line 3: delete the edges that Eq. 3 condemns; returns how many."""

@@ -7,7 +7,7 @@ of one row.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,14 @@ class Packed(NamedTuple):
     def slice(self, start: int, stop: int) -> Packed:
         """The same memory, fewer rows."""
         return Packed(self.gram[start:stop], self.moment[start:stop], self.counts[start:stop])
+
+    def doubled(self) -> Packed:
+        """A copy with room for as many rows again, and at least for eight."""
+        rows, dim = self.moment.shape
+        room = Packed.zeros(max(8, 2 * rows), dim)
+        for old, new in zip(self, room, strict=True):
+            new[:rows] = old
+        return room
 
 
 def _read_only(array: Floats) -> Floats:
@@ -72,6 +80,20 @@ class Statistics:
     def shifted(self, amount: float) -> Statistics:
         """The Gram matrix plus `amount`·I."""
         return Statistics(self.gram + amount * np.eye(self.dim), self.moment, self.count)
+
+
+def pack_statistics(rows: list[Statistics], dim: int, prefix: str) -> dict[str, Any]:
+    """A list of statistics as three arrays by dotted name."""
+    packed = Packed.zeros(len(rows), dim)
+    for i, row in enumerate(rows):
+        packed.gram[i], packed.moment[i], packed.counts[i] = row.gram, row.moment, row.count
+    return {prefix + name: array for name, array in packed._asdict().items()}
+
+
+def unpack_statistics(arrays: dict[str, Any], prefix: str) -> list[Statistics]:
+    """The inverse of `pack_statistics`."""
+    packed = Packed(*(arrays[prefix + name] for name in Packed._fields))
+    return [Statistics.of(packed, row) for row in range(len(packed.counts))]
 
 
 @compiled

@@ -15,6 +15,7 @@ from fclub.core.federation import GlobalClusters, LocalClusters
 from fclub.core.statistics import Packed
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.core.ucb import NoiseBounds, Rules, make_rules, ridge_bounds, tree_bounds
+from fclub.errors import NumericalError
 from fclub.policies.base import Parameter, Policy
 from fclub.policies.rows import Rows
 from fclub.privacy.noise import NoiseSource, NoNoise, SeededNoise
@@ -113,7 +114,7 @@ class FederatedPolicy(Policy):
                 self._users.slice(int(self.rows.first[server]), int(self.rows.first[server + 1])),
                 self.rules,
                 bounds.depth,
-                self._detector(int(np.diff(self.rows.first)[server]), graph_rngs[server]),
+                self.detector(int(np.diff(self.rows.first)[server]), graph_rngs[server]),
                 noise,
                 self.link,
             )
@@ -126,7 +127,7 @@ class FederatedPolicy(Policy):
         self.clock = PhaseClock()
         self._begin_phase_if_due(0)
 
-    def _detector(self, users: int, rng: np.random.Generator) -> Detector:
+    def detector(self, users: int, rng: np.random.Generator) -> Detector:
         if self.switches.detection == "off":
             return OneCluster()
         sparse: Any = self._parameters["sparse"]
@@ -198,6 +199,8 @@ class FederatedPolicy(Policy):
         )
 
     def unpack(self, state: Federation) -> None:
+        if np.any(np.isnan(state.local.growth)):
+            raise NumericalError("statistics of a cluster are indefinite")
         start = 0
         for server in self.servers:
             stop = start + len(server.ids)

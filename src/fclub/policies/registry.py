@@ -61,7 +61,7 @@ POLICIES: dict[str, Entry] = {name: _federated(name) for name in TABLE} | {
 
 
 def make_policy(name: str, **parameters: Parameter) -> Policy:
-    """A policy that is not started yet; unknown names and impossible parameters are refused."""
+    """A policy at its tuned constants, not started yet; what is unknown or impossible is refused."""
     if name not in POLICIES:
         raise UnknownName("policy", name, POLICIES)
-    return POLICIES[name].make(**parameters)
+    return POLICIES[name].make(**(tuned(name) | parameters))

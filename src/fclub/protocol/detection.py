@@ -18,6 +18,9 @@ class Detector(Protocol):
     def detect(self, users: Packed) -> Indices:
         """One label per user, numbered by first user."""
 
+    def add_user(self) -> None:
+        """One user more, in the next row."""
+
     def arrays(self) -> dict[str, Any]:
         """What it remembers between detections."""
 
@@ -26,6 +29,9 @@ class Detector(Protocol):
 
 class OneCluster:
     """All users of a server are alike (`homo`)."""
+
+    def add_user(self) -> None:
+        """There is nothing to remember."""
 
     def arrays(self) -> dict[str, Any]:
         return {}
@@ -43,6 +49,9 @@ class EdgeDeletion:
     def __init__(self, graph: UserGraph, deletion: float, ridge: float) -> None:
         self.graph, self.deletion, self.ridge = graph, deletion, ridge
 
+    def add_user(self) -> None:
+        self.graph.add_user()
+
     def detect(self, users: Packed) -> Indices:
         theta = np.empty_like(users.moment)
         estimate_all(users.gram, users.moment, self.ridge, theta)
@@ -50,7 +59,7 @@ class EdgeDeletion:
         return self.graph.components()
 
     def arrays(self) -> dict[str, Any]:
-        return {"first": self.graph.first, "second": self.graph.second}
+        return self.graph.arrays()
 
     def restore(self, arrays: dict[str, Any]) -> None:
-        self.graph.first, self.graph.second = arrays["first"], arrays["second"]
+        self.graph.restore(arrays)

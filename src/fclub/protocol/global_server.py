@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fclub.core.clustering import merge
+from fclub.core.clustering import merge, number_by_first
 from fclub.core.federation import (
     GlobalClusters,
     download_due,
@@ -16,10 +16,11 @@ from fclub.core.federation import (
 from fclub.core.kernels import log_determinant
 from fclub.core.models import estimate_all
 from fclub.core.packing import flatten, rebuild
-from fclub.core.statistics import Statistics
+from fclub.core.statistics import Statistics, pack_statistics, unpack_statistics
 from fclub.core.types import Floats, Indices
 from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage
+from fclub.protocol import trust
 from fclub.protocol.link import Link
 from fclub.protocol.messages import (
     ClusterPlan,
@@ -34,6 +35,7 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
+from fclub.protocol.phase import PhaseClock
 
 Member = tuple[int, int]
 """A local cluster as the global server knows it: (server, opaque id)."""
@@ -48,36 +50,69 @@ class GlobalServer:
         self.rules = rules
         self.merging = merging
         self.link = link
+        self.clock = PhaseClock()
         self.phase = 0
+        self.waiting: set[int] | None = None
         self.reports: dict[int, list[tuple[int, Statistics]]] = {}
         self.members: list[Member] = []
+        self.released: list[Statistics] = []
         self.state = GlobalClusters.zeros(np.zeros(0, dtype=np.int64), dim)
 
+    @property
+    def reported(self) -> int:
+        """How many observations the global statistics hold."""
+        return int(self.state.counts.sum())
+
+    def advance(self) -> None:
+        """Live: start the next phase once the reported total calls for it and the last one is over."""
+        if self.waiting is None and self.clock.advance(self.reported):
+            self.begin_phase(self.clock.phase)
+
     def begin_phase(self, phase: int) -> None:
-        """Ask every local server for a report, then merge what arrived."""
+        """Ask every local server for a report; the last one to answer closes the phase."""
         self.phase = phase
+        self.waiting = set(self.servers)
         for server in self.servers:
-            self.link.to_local(server, PhaseStart(phase))
-        self.close_phase()
+            self.ask(server)
+
+    def ask(self, server: int) -> None:
+        """Ask one server for its report in the current phase."""
+        self.link.to_local(server, PhaseStart(self.phase))
 
     def receive(self, server: int, message: Message) -> None:
         match message:
             case Upload():
                 self._upload(server, message)
             case Report():
-                self.reports[server] = [
-                    (read_id(entry.cluster), read_statistics(entry.statistics, self.dim))
-                    for entry in message.clusters
-                ]
+                self._report(server, message)
             case _:
                 raise InvalidMessage(f"the global server does not take a {type(message).__name__}")
+
+    def _report(self, server: int, message: Report) -> None:
+        """In time it waits for the others, late it joins at once, overtaken by a phase it is void."""
+        clusters = [
+            (read_id(entry.cluster), read_statistics(entry.statistics, self.dim))
+            for entry in message.clusters
+        ]
+        trust.check_report(message.phase, self.phase, clusters, self.rules)
+        if message.phase < self.phase:
+            return
+        self.reports[server] = clusters
+        if self.waiting is None:
+            self._join(server)
+            return
+        self.waiting.discard(server)
+        if not self.waiting:
+            self.close_phase()
 
     def _upload(self, server: int, message: Upload) -> None:
         """Alg. 3, lines 3–7, then Alg. 4 for the members of that global cluster."""
         statistics = read_statistics(message.statistics, self.dim)
         member = self._member(server, read_id(message.cluster))
-        receive_upload(self.state, member, statistics.gram, statistics.moment, statistics.count)
         k = self.state.group[member]
+        trust.check_upload(statistics, self.state.gram[k], self.rules)
+        self.released[member] += statistics
+        receive_upload(self.state, member, statistics.gram, statistics.moment, statistics.count)
         for other in self.state.members[self.state.starts[k] : self.state.starts[k + 1]]:
             if download_due(self.state, other, self.rules):
                 self._send_download(int(other))
@@ -96,17 +131,53 @@ class GlobalServer:
         self.link.to_local(server, Download(write_id(cluster), statistics))
 
     def close_phase(self) -> None:
-        """Alg. 2, lines 7–16: merge; where the partition changed, everything starts afresh."""
-        members = [(s, cluster) for s in self.servers for cluster, _ in self.reports.get(s, [])]
-        reported = [st for s in self.servers for _, st in self.reports.get(s, [])]
-        group = self._merge(members, reported)
+        """Alg. 2, lines 7–16: merge; where the partition changed, everything starts afresh.
+
+        A server that has not answered takes part with what it has released so far.
+        """
+        self.waiting = None
+        present, self.reports = self.reports, {}
+        members, released = self._everything(present)
+        group = self._merge(members, released)
         renew = self._partition(members, group) != self._partition(self.members, self.state.group)
         if renew:
-            self._renew(members, reported, group)
-        for server in self.servers:
+            self._renew(members, released, group, set(present))
+        for server in sorted(present):
             self.link.to_local(server, self._plan(server, renew))
 
+    def _join(self, server: int) -> None:
+        """A late report: each new cluster goes to a group that it would merge with, or stays alone.
+
+        The others keep their groups and get the difference as a download.
+        """
+        present, self.reports = self.reports, {}
+        members, released = self._everything(present)
+        close = self._merge(members, released)
+        old = {m: int(k) for m, k in zip(self.members, self.state.group, strict=True)}
+        group = [old.get(m, -1) for m in members]
+        fresh = len(self.state.counts)
+        for row in range(len(members)):
+            if group[row] < 0:
+                near = [group[i] for i in np.flatnonzero(close == close[row]) if group[i] >= 0]
+                group[row], fresh = (near[0], fresh) if near else (fresh, fresh + 1)
+        self._renew(members, released, number_by_first(np.array(group)), {server})
+        self.link.to_local(server, self._plan(server, renew=True))
+
+    def _everything(
+        self, present: dict[int, list[tuple[int, Statistics]]]
+    ) -> tuple[list[Member], list[Statistics]]:
+        """Members by server, with their report where there is one, else with their releases."""
+        rows = [
+            (m, st) for m, st in zip(self.members, self.released, strict=True) if m[0] not in present
+        ]
+        for server, clusters in present.items():
+            rows += [((server, cluster), st) for cluster, st in clusters]
+        rows.sort(key=lambda row: row[0][0])
+        return [member for member, _ in rows], [st for _, st in rows]
+
     def _merge(self, members: list[Member], reported: list[Statistics]) -> Indices:
+        if not members:
+            return np.zeros(0, dtype=np.int64)
         moment = np.array([st.moment for st in reported])
         theta: Floats = np.empty_like(moment)
         estimate_all(np.array([st.gram for st in reported]), moment, 0.0, theta)
@@ -121,17 +192,34 @@ class GlobalServer:
             parts.setdefault(int(k), set()).add(member)
         return frozenset(frozenset(part) for part in parts.values())
 
-    def _renew(self, members: list[Member], reported: list[Statistics], group: Indices) -> None:
-        """(S^g, u^g, T^g) = the sum of the reports of a global cluster."""
+    def _renew(
+        self, members: list[Member], released: list[Statistics], group: Indices, planned: set[int]
+    ) -> None:
+        """(S^g, u^g, T^g) = the sum over a global cluster; planned servers start from it.
+
+        What the others hold stays S^g minus their pending download: the difference becomes pending.
+        """
         state = GlobalClusters.zeros(group, self.dim)
-        for k, statistics in zip(group, reported, strict=True):
+        for k, statistics in zip(group, released, strict=True):
             state.gram[k] += statistics.gram
             state.moment[k] += statistics.moment
             state.counts[k] += statistics.count
         for k in range(len(state.counts)):
             state.logdet[k] = log_determinant(state.gram[k])
         state.member_logdet[:] = state.logdet[group]
-        self.members, self.state = members, state
+        old = {member: row for row, member in enumerate(self.members)}
+        for row, member in enumerate(members):
+            if member[0] not in planned:
+                self._correct(state, row, old[member])
+        self.members, self.released, self.state = members, released, state
+
+    def _correct(self, state: GlobalClusters, row: int, old_row: int) -> None:
+        old, k, old_k = self.state, state.group[row], self.state.group[old_row]
+        held = old.gram[old_k] - old.pending_gram[old_row]
+        state.pending_gram[row] = state.gram[k] - held
+        state.pending_moment[row] = state.moment[k] - old.moment[old_k] + old.pending_moment[old_row]
+        state.pending_count[row] = state.counts[k] - old.counts[old_k] + old.pending_count[old_row]
+        state.member_logdet[row] = log_determinant(held)
 
     def _plan(self, server: int, renew: bool) -> Plan:
         entries = []
@@ -147,9 +235,22 @@ class GlobalServer:
 
     def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays and JSON-ready values from which `restore` continues."""
-        return flatten(self.state, "world."), {"phase": self.phase, "members": self.members}
+        arrays = flatten(self.state, "world.") | pack_statistics(self.released, self.dim, "released.")
+        values: dict[str, Any] = {"phase": self.phase, "members": self.members, "reports": {}}
+        values["waiting"] = None if self.waiting is None else sorted(self.waiting)
+        for server, clusters in self.reports.items():
+            values["reports"][str(server)] = [cluster for cluster, _ in clusters]
+            arrays |= pack_statistics([st for _, st in clusters], self.dim, f"report{server}.")
+        return arrays, values
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.state = rebuild(self.state, arrays, "world.")
         self.members = [(int(server), int(cluster)) for server, cluster in values["members"]]
+        self.released = unpack_statistics(arrays, "released.")
         self.phase = int(values["phase"])
+        self.clock = PhaseClock(self.phase)
+        self.waiting = None if values["waiting"] is None else set(values["waiting"])
+        self.reports = {
+            int(server): list(zip(ids, unpack_statistics(arrays, f"report{server}."), strict=True))
+            for server, ids in values["reports"].items()
+        }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +17,14 @@ from fclub.core.federation import (
 )
 from fclub.core.noise import advance_tree
 from fclub.core.packing import flatten, rebuild
-from fclub.core.statistics import Packed, Statistics, observe, total_by_label
+from fclub.core.statistics import (
+    Packed,
+    Statistics,
+    observe,
+    pack_statistics,
+    total_by_label,
+    unpack_statistics,
+)
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage, NumericalError
@@ -40,22 +46,28 @@ from fclub.protocol.messages import (
 )
 
 
-@dataclass
-class _Staged:
-    """A partition that was reported and waits for its plan."""
+class _Staged(NamedTuple):
+    """A partition that was reported in a phase and waits for its plan."""
 
-    labels: Indices
+    phase: int
     ids: list[int]
+    labels: Indices
     totals: Packed
     nodes: Floats
     noise: Floats
+
+    @staticmethod
+    def empty(phase: int, ids: list[int]) -> _Staged:
+        nothing = np.zeros(0)
+        return _Staged(phase, ids, np.zeros(0, dtype=np.int64), Packed.zeros(0, 0), nothing, nothing)
 
 
 class LocalServer:
     """One server's users and local clusters; `cluster_of[row]` is the cluster of user `row`.
 
     Between a report and its plan nothing is uploaded: what is observed in between belongs to the
-    buffers that the plan starts.
+    buffers that the plan starts. A server that is cut off then, or that has had no plan yet, goes on
+    learning for itself: its due uploads are held.
     """
 
     def __init__(
@@ -69,7 +81,7 @@ class LocalServer:
         link: Link,
     ) -> None:
         self.server = server
-        self.users = users
+        self.users = self._room = users
         self.rules = rules
         self.depth = depth
         self.dim = users.moment.shape[1]
@@ -81,7 +93,27 @@ class LocalServer:
         self.groups: list[int] = []
         self.clusters = LocalClusters.zeros(0, self.dim, depth)
         self.staged: _Staged | None = None
+        self.held: dict[int, Statistics] = {}
+        self.asked: int | None = None
         self.next_id = 0
+
+    def add_user(self) -> int:
+        """A user who was not there before joins the cluster with most observations; returns its row."""
+        row = len(self.users.counts)
+        if len(self._room.counts) == row:
+            self._room = self.users.doubled()
+        self.users = self._room.slice(0, row + 1)
+        self.detector.add_user()
+        if row == 0:
+            self.clusters = LocalClusters.zeros(1, self.dim, self.depth)
+            self.clusters.gram[0] = self.rules.report_shift * np.eye(self.dim)
+        self.cluster_of = np.append(self.cluster_of, np.argmax(self.clusters.counts))
+        if self.staged is not None:
+            largest = np.argmax(self.staged.totals.counts)
+            self.staged = self.staged._replace(labels=np.append(self.staged.labels, largest))
+        if self.asked is not None:
+            self._report(self.asked)
+        return row
 
     def recommend(self, row: int, items: Matrix) -> int:
         """Alg. 1, line 12."""
@@ -95,12 +127,19 @@ class LocalServer:
         """Alg. 1, line 13, and Alg. 3."""
         observe(self.users, row, x, y)
         c = int(self.cluster_of[row])
-        if absorb(self.clusters, c, x, y, self.rules) and self.staged is None:
+        if absorb(self.clusters, c, x, y, self.rules):
             gram, moment = np.empty((self.dim, self.dim)), np.empty(self.dim)
             gaussian = self.noise.gaussian(self.dim + 1)
             count = release(self.clusters, c, gaussian, self.rules, gram, moment)
-            statistics = write_statistics(Statistics(gram, moment, int(count)))
-            self.link.to_global(self.server, Upload(write_id(self.ids[c]), statistics))
+            self._hand_out(c, Statistics(gram, moment, int(count)))
+
+    def _hand_out(self, c: int, statistics: Statistics) -> None:
+        """Upload, or hold until there is a plan."""
+        if self.staged is None and self.ids:
+            message = Upload(write_id(self.ids[c]), write_statistics(statistics))
+            self.link.to_global(self.server, message)
+        else:
+            self.held[c] = self.held[c] + statistics if c in self.held else statistics
 
     def receive(self, message: Message) -> None:
         match message:
@@ -121,7 +160,13 @@ class LocalServer:
             add_statistics(self.clusters, c, statistics.gram, statistics.moment, statistics.count)
 
     def _report(self, phase: int) -> None:
-        """Alg. 2, lines 3–5: detect, perturb, report. The first leaf of a new tree covers it."""
+        """Alg. 2, lines 3–5: detect, perturb, report. The first leaf of a new tree covers it.
+
+        A server without users has nothing to report: it answers when the first one comes.
+        """
+        self.asked = None if len(self.users.counts) else phase
+        if self.asked is not None:
+            return
         labels = self.detector.detect(self.users)
         count = int(labels.max()) + 1
         totals = total_by_label(self.users, labels, count)
@@ -136,7 +181,7 @@ class LocalServer:
                 advance_tree(nodes[c], 1, gaussian, self.rules.noise_std, noise[c])
                 total += Statistics(noise[c, : self.dim, : self.dim], noise[c, : self.dim, -1], 0)
             clusters.append(ClusterStatistics(write_id(ids[c]), write_statistics(total)))
-        self.staged = _Staged(labels, ids, totals, nodes, noise)
+        self.staged = _Staged(phase, ids, labels, totals, nodes, noise)
         self.link.to_global(self.server, Report(phase, tuple(clusters)))
 
     def _number(self, labels: Indices, count: int) -> list[int]:
@@ -157,18 +202,26 @@ class LocalServer:
         return [part.tobytes() for part in np.split(order, bounds)] if count else []
 
     def _adopt(self, plan: Plan) -> None:
-        """Alg. 2, lines 8–16: start from the global statistics with fresh buffers."""
-        staged, self.staged = self.staged, None
-        if not plan.renew:
+        """Alg. 2, lines 8–16: start from the global statistics with fresh buffers.
+
+        A plan for a report that a later one has replaced is void.
+        """
+        staged, held = self.staged, self.held
+        if staged is None or staged.phase != plan.phase:
             return
-        if staged is None or [read_id(p.cluster) for p in plan.clusters] != staged.ids:
+        if plan.renew and [read_id(p.cluster) for p in plan.clusters] != staged.ids:
             raise InvalidMessage("a plan must cover exactly the clusters that were reported")
+        starts = [read_statistics(entry.statistics, self.dim) for entry in plan.clusters]
+        self.staged, self.held = None, {}
+        if not plan.renew:
+            for c, statistics in held.items():
+                self._hand_out(c, statistics)
+            return
         clusters = LocalClusters.zeros(len(staged.ids), self.dim, self.depth)
         now = total_by_label(self.users, staged.labels, len(staged.ids))
         clusters.nodes[:], clusters.noise[:] = staged.nodes, staged.noise
         clusters.leaves[:] = 1
-        for c, entry in enumerate(plan.clusters):
-            start = read_statistics(entry.statistics, self.dim)
+        for c, (start, entry) in enumerate(zip(starts, plan.clusters, strict=True)):
             clusters.gram[c], clusters.moment[c] = start.gram, start.moment
             clusters.counts[c], clusters.sharing[c] = start.count, entry.sharing
             renew_buffer(clusters, c, self.noise.gaussian(self.dim + 1), self.rules)
@@ -179,13 +232,21 @@ class LocalServer:
         self.groups = [entry.group for entry in plan.clusters]
 
     def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arrays and JSON-ready values from which `restore` continues; not while a plan is awaited."""
+        """Arrays and JSON-ready values from which `restore` continues."""
         arrays = flatten(self.users, "users.") | flatten(self.clusters, "clusters.")
         arrays |= {f"detector.{name}": array for name, array in self.detector.arrays().items()}
         arrays["cluster_of"] = self.cluster_of
-        return arrays, {"ids": self.ids, "groups": self.groups, "next_id": self.next_id}
+        arrays |= pack_statistics(list(self.held.values()), self.dim, "held.")
+        values: dict[str, Any] = {"ids": self.ids, "groups": self.groups, "next_id": self.next_id}
+        values |= {"asked": self.asked, "held": list(self.held)}
+        if self.staged is not None:
+            arrays |= flatten(self.staged, "staged.")
+            values["staged"] = {"phase": self.staged.phase, "ids": self.staged.ids}
+        return arrays, values
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        if len(self.users.counts) != len(arrays["users.counts"]):
+            self.users = self._room = Packed.zeros(len(arrays["users.counts"]), self.dim)
         for name, array in flatten(self.users, "users.").items():
             array[...] = arrays[name]
         prefix = "detector."
@@ -194,5 +255,7 @@ class LocalServer:
         self.clusters = rebuild(self.clusters, arrays, "clusters.")
         self.cluster_of = arrays["cluster_of"]
         self.ids, self.groups = list(values["ids"]), list(values["groups"])
-        self.next_id = int(values["next_id"])
-        self.staged = None
+        self.next_id, self.asked = int(values["next_id"]), values["asked"]
+        self.held = dict(zip(values["held"], unpack_statistics(arrays, "held."), strict=True))
+        staged = values.get("staged")
+        self.staged = rebuild(_Staged.empty(**staged), arrays, "staged.") if staged else None

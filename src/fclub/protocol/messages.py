@@ -130,15 +130,16 @@ def write_statistics(statistics: Statistics) -> bytes:
 
 
 def read_statistics(data: bytes, dim: int) -> Statistics:
-    """The inverse of `write_statistics`; refuses a wrong length and numbers that are not finite."""
+    """The inverse of `write_statistics`; refuses a wrong length and numbers that are not finite.
+
+    The count has a sign: a download that corrects a cluster after a late report may take away.
+    """
     rows, columns = _triangle(dim)
     expected = 8 * (1 + len(rows) + dim)
     if len(data) != expected:
         raise InvalidMessage(f"statistics have {len(data)} bytes, expected {expected} for d={dim}")
     (count,) = struct.unpack_from("<q", data)
     values = np.frombuffer(data, dtype="<f8", offset=8).astype(np.float64)
-    if count < 0:
-        raise InvalidMessage(f"statistics count {count} observations")
     if not np.all(np.isfinite(values)):
         raise InvalidMessage("statistics are not finite")
     gram = np.empty((dim, dim))

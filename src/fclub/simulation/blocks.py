@@ -57,10 +57,10 @@ def _play(
     """Play rounds; add regret and reward to `totals`; note choices if there is room for them."""
     for t in range(rounds):
         user = draw_user(world)
-        draw_items(world, items)
+        draw_items(world, user, items)
         index = recommend(state, user, items)  # type: ignore[name-defined]  # noqa: F821
         totals[0] += regret_of(world, user, items, index)
-        y = draw_reward(world, user, items[index])
+        y = draw_reward(world, user, items, index)
         totals[1] += y
         feedback(state, user, items[index], y)  # type: ignore[name-defined]  # noqa: F821
         if choices.shape[0] > 0:

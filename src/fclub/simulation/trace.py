@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fclub.core.types import Counts, Floats, Indices
+from fclub.errors import InvalidFile
 from fclub.policies.saving import read_npz, write_npz
 
 if TYPE_CHECKING:  # heavy and optional
@@ -94,9 +95,12 @@ class Trace:
 
         plain = ("t", "regret", "reward", "labels", "choices")
         named = ("policy", "environment", "seed", "settings")
-        return Trace(
-            **{key: arrays[key] for key in plain},
-            **{key: header[key] for key in named},
-            communications=part("communications"),
-            clusters=part("clusters"),
-        )
+        try:
+            return Trace(
+                **{key: arrays[key] for key in plain},
+                **{key: header[key] for key in named},
+                communications=part("communications"),
+                clusters=part("clusters"),
+            )
+        except KeyError as error:
+            raise InvalidFile(f"{path} does not hold a whole trace: {error} is missing") from None

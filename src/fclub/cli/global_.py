@@ -1,0 +1,34 @@
+"""`fclub global`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fclub.service import logs, serve
+from fclub.service.settings import GlobalSettings, load_settings, parse_assignments
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("global", epilog="Example: fclub global --config global.toml")
+def global_(
+    config: Annotated[Path | None, typer.Option(help="TOML file with the settings.")] = None,
+    store: Annotated[str | None, typer.Option(help="SQLite file.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Number of features of an item.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", help="Any key=value.")] = None,
+) -> None:
+    """Run the global server of a federation."""
+    options = parse_assignments(setting or [])
+    options |= {"store": store, "model.dim": dim, "http.host": host, "http.port": port}
+    settings = load_settings(GlobalSettings, config, options)
+    logs.set_up(settings.log_format, settings.log_level)
+    application, runner = serve.global_app(settings)
+    http = settings.http
+    serve.serve(
+        application, runner, http, lambda: typer.echo(f"global: {http.host}:{http.port}", err=True)
+    )

@@ -1,0 +1,56 @@
+"""`fclub local`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fclub.service import logs, serve
+from fclub.service.security import hash_token, new_token
+from fclub.service.settings import LocalSettings, load_settings, parse_assignments
+
+app = typer.Typer(add_completion=False)
+
+EXAMPLE = "Example: fclub local --store shop.db --dim 10 --set http.tokens='[\"HASH\"]'"
+
+
+@app.command("local", epilog=EXAMPLE)
+def local(
+    config: Annotated[Path | None, typer.Option(help="TOML file with the settings.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of this server in the federation.")] = None,
+    store: Annotated[str | None, typer.Option(help="SQLite file.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Number of features of an item.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", help="Any key=value.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Verify the store and leave.")] = False,
+    token: Annotated[bool, typer.Option("--new-token", help="Print a new token and its hash.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
+) -> None:
+    """Run a local server: it recommends, learns, keeps raw data at home."""
+    if token:
+        secret = new_token()
+        typer.echo(
+            f"token (for the application): {secret}\nhash (for http.tokens): {hash_token(secret)}"
+        )
+        return
+    options = parse_assignments(setting or [])
+    options |= {"name": name, "store": store, "model.dim": dim, "http.host": host, "http.port": port}
+    settings = load_settings(LocalSettings, config, options)
+    if check:
+        summary = serve.check_store(settings)
+        lines = json.dumps(summary) if as_json else "\n".join(f"{k}: {v}" for k, v in summary.items())
+        typer.echo(lines)
+        return
+    logs.set_up(settings.log_format, settings.log_level)
+    application, runner = serve.local_app(settings)
+    http = settings.http
+    serve.serve(
+        application,
+        runner,
+        http,
+        lambda: typer.echo(f"{settings.name}: {http.host}:{http.port}", err=True),
+    )

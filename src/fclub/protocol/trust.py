@@ -1,0 +1,66 @@
+"""What the global server refuses to believe, checked before anything is changed.
+
+An honest message holds the outer products of `count` feature vectors of norm at most 1, the shifts and
+the noise of the mechanism. The allowance for noise is eight standard deviations, which an honest server
+exceeds less than once in 10¹⁴ messages. Asymmetry, a wrong dimension and numbers that are not finite
+are refused where bytes become statistics.
+"""
+
+from __future__ import annotations
+
+from math import isnan, log2, sqrt
+
+import numpy as np
+
+from fclub.core.kernels import log_determinant
+from fclub.core.statistics import Statistics
+from fclub.core.types import Matrix
+from fclub.core.ucb import Rules
+from fclub.errors import InvalidMessage
+
+MAX_COUNT = 10**9
+MAX_CLUSTERS = 100_000
+DEVIATIONS = 8.0
+ROUNDING = 1e-6
+
+
+def check_upload(statistics: Statistics, total: Matrix, rules: Rules) -> None:
+    """An increment of a local cluster whose global cluster has the Gram matrix `total`."""
+    nodes = 2.0 * (log2(rules.uploads + 1) + 2.0)
+    _check(statistics, rules.upload_shift, rules.noise_std * sqrt(nodes))
+    if isnan(log_determinant(total + statistics.gram)):
+        raise InvalidMessage("an upload makes the statistics of its global cluster indefinite")
+
+
+def check_report(
+    phase: int, current: int, clusters: list[tuple[int, Statistics]], rules: Rules
+) -> None:
+    """All clusters of a server, in answer to a phase that has been announced."""
+    if not 1 <= phase <= current:
+        raise InvalidMessage(f"a report for phase {phase}, the current one is {current}")
+    if not 1 <= len(clusters) <= MAX_CLUSTERS:
+        raise InvalidMessage(f"a report of {len(clusters)} clusters")
+    if len({cluster for cluster, _ in clusters}) != len(clusters):
+        raise InvalidMessage("a report names a cluster twice")
+    for _, statistics in clusters:
+        _check(statistics, rules.report_shift, rules.noise_std)
+        if isnan(log_determinant(statistics.gram)):
+            raise InvalidMessage("reported statistics are indefinite")
+
+
+def _check(statistics: Statistics, shift: float, std: float) -> None:
+    """Count, entries, trace and moment of observations from the unit ball, with rewards in [0, 1]."""
+    count, d = statistics.count, statistics.dim
+    if not 0 <= count <= MAX_COUNT:
+        raise InvalidMessage(f"statistics count {count} observations")
+    noise = DEVIATIONS * std * sqrt(2.0 * d)
+    slack = ROUNDING * (1.0 + count)
+    if float(np.abs(statistics.gram).max()) > count + shift + noise + slack:
+        raise InvalidMessage(f"an entry beyond its {count} observations")
+    if float(np.abs(statistics.moment).max()) > count + noise + slack:
+        raise InvalidMessage(f"a moment beyond its {count} observations")
+    excess = float(np.trace(statistics.gram)) - d * shift
+    if not -noise - slack <= excess <= count + noise + slack:
+        raise InvalidMessage(f"a trace of {excess:.6g} from {count} observations")
+    if std == 0.0 and float(np.linalg.eigvalsh(statistics.gram)[0]) < -slack:
+        raise InvalidMessage("exact statistics are indefinite")

@@ -1,0 +1,173 @@
+"""Bodies of the local server's routes, and their OpenAPI description."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from fclub import __version__
+
+MAX_USER_BYTES = 128
+
+User = Annotated[str, Meta(min_length=1, max_length=MAX_USER_BYTES)]
+Reward = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
+class Item(msgspec.Struct, frozen=True):
+    """Something that may be shown: an id of the application's and d numbers of norm at most 1."""
+
+    id: Annotated[str, Meta(max_length=256)]
+    features: list[float]
+
+
+class RecommendRequest(msgspec.Struct, frozen=True):
+    user: User
+    items: Annotated[list[Item], Meta(min_length=1)]
+
+
+class Recommended(msgspec.Struct, frozen=True):
+    decision: str
+    item: str
+    index: int
+
+
+class FeedbackRequest(msgspec.Struct, frozen=True):
+    decision: Annotated[str, Meta(max_length=64)]
+    reward: Reward
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """`counted` is false when the same reward was known already."""
+
+    counted: bool
+
+
+class RecommendBatch(msgspec.Struct, frozen=True):
+    requests: list[RecommendRequest]
+
+
+class FeedbackBatch(msgspec.Struct, frozen=True):
+    requests: list[FeedbackRequest]
+
+
+class Refused(msgspec.Struct, frozen=True):
+    error: str
+
+
+class RecommendResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An entry of a batch: status 200 with a result, or another one with an error."""
+
+    status: int
+    result: Recommended | None = None
+    error: str | None = None
+
+
+class FeedbackResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    status: int
+    result: Learned | None = None
+    error: str | None = None
+
+
+class RecommendResults(msgspec.Struct, frozen=True):
+    results: list[RecommendResult]
+
+
+class FeedbackResults(msgspec.Struct, frozen=True):
+    results: list[FeedbackResult]
+
+
+class ClusterView(msgspec.Struct, frozen=True):
+    """A local cluster: own users, observations in its estimate, local clusters it is shared by."""
+
+    cluster: int
+    group: int | None
+    users: int
+    observations: int
+    shared_by: int
+
+
+class UserView(msgspec.Struct, frozen=True):
+    user: str
+    cluster: int
+    group: int | None
+    observations: int
+
+
+class PrivacyView(msgspec.Struct, frozen=True):
+    """The claimed budget, and what has left this server so far."""
+
+    claimed: tuple[float, float] | None
+    messages: int
+    observations_released: int
+
+
+class LinkView(msgspec.Struct, frozen=True):
+    """Messages to and from the global server; `waiting` means a report without its plan."""
+
+    name: str
+    connected: bool
+    waiting: bool
+    sent: int
+    confirmed: int
+    received: int
+
+
+POSTS: dict[str, tuple[Any, Any, str]] = {
+    "/v1/recommend": (RecommendRequest, Recommended, "Choose an item for a user."),
+    "/v1/feedback": (FeedbackRequest, Learned, "Tell the reward of a decision."),
+    "/v1/recommend/batch": (RecommendBatch, RecommendResults, "Many choices at once."),
+    "/v1/feedback/batch": (FeedbackBatch, FeedbackResults, "Many rewards at once."),
+}
+GETS: dict[str, tuple[Any, str]] = {
+    "/v1/clusters": (list[ClusterView], "The local clusters."),
+    "/v1/users/{user}": (UserView, "One user."),
+    "/v1/link": (LinkView, "The connection to the federation."),
+    "/v1/privacy": (PrivacyView, "What has left this server."),
+}
+
+
+def openapi() -> dict[str, Any]:
+    """The description of the API, generated from the types above."""
+    types = [t for body, answer, _ in POSTS.values() for t in (body, answer)]
+    types += [answer for answer, _ in GETS.values()] + [Refused]
+    schemas, components = msgspec.json.schema_components(
+        types, ref_template="#/components/schemas/{name}"
+    )
+    of = dict(zip(map(repr, types), schemas, strict=True))
+    error = _answer("Refused.", of[repr(Refused)])
+    paths: dict[str, Any] = {}
+    for path, (body, answer, text) in POSTS.items():
+        content = {"application/json": {"schema": of[repr(body)]}}
+        responses = {"200": _answer("Done.", of[repr(answer)])}
+        responses |= {str(code): error for code in (400, 401, 404, 409, 413, 422, 429)}
+        paths[path] = {
+            "post": {"summary": text, "requestBody": {"required": True, "content": content}}
+            | {"responses": responses}
+        }
+    for path, (answer, text) in GETS.items():
+        responses = {"200": _answer("Done.", of[repr(answer)])}
+        responses |= {str(code): error for code in (401, 404, 429)}
+        paths[path] = {"get": {"summary": text, "responses": responses}}
+    name = {
+        "name": "user",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string", "minLength": 1},
+    }
+    paths["/v1/users/{user}"]["get"]["parameters"] = [name]
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "fclub local server", "version": __version__},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+    }
+
+
+def _answer(text: str, schema: Any) -> dict[str, Any]:
+    return {"description": text, "content": {"application/json": {"schema": schema}}}

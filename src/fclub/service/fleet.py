@@ -1,0 +1,145 @@
+"""A whole federation on this machine: broker, global server and local servers as real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from fclub.errors import FclubError
+from fclub.service.broker import LocalBroker, free_port
+from fclub.service.local_node import GLOBAL
+from fclub.service.security import hash_token, new_token
+
+READY_SECONDS = 120.0
+STOP_SECONDS = 20.0
+
+
+class FleetFailed(FclubError):
+    """A process of the federation did not start."""
+
+
+@dataclass
+class Server:
+    """One `fclub local` or `fclub global`; it can be killed and started again on the same files."""
+
+    command: str
+    name: str
+    folder: Path
+    settings: dict[str, Any]
+    token: str
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Every setting goes through the environment; the options would show in a list of processes."""
+        values = {"http__port": self.port, "http__tokens": [hash_token(self.token)], **self.settings}
+        environment = {f"FCLUB_{key.upper()}": _text(value) for key, value in values.items()}
+        with (self.folder / f"{self.name}.log").open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "fclub", self.command],
+                env=os.environ | environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            if self.process is None or self.process.poll() is not None:
+                break
+            try:
+                if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.05)
+        raise FleetFailed(f"{self.name} did not start, see {self.folder / f'{self.name}.log'}")
+
+    def kill(self) -> None:
+        """As a crash would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.send_signal(number)
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+class Fleet:
+    """`with Fleet(folder, servers, dim) as fleet:` everything runs; afterwards nothing does.
+
+    `hub` are settings of the global server.
+    """
+
+    def __init__(
+        self, folder: Path, servers: int, dim: int, policy: str = "fclub-dc", **hub: Any
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = [f"s{number}" for number in range(servers)]
+        passwords = {name: new_token() for name in [*names, GLOBAL]}
+        self.broker = LocalBroker(folder / "nats", passwords)
+        self.token = new_token()
+
+        def server(command: str, name: str, own: dict[str, Any]) -> Server:
+            settings = {
+                "model__policy": policy,
+                "model__dim": dim,
+                "store": str(folder / f"{name}.db"),
+                "nats__url": self.broker.url,
+                "nats__user": name,
+                "nats__password": passwords[name],
+            }
+            return Server(command, name, folder, settings | own, self.token)
+
+        self.hub = server("global", GLOBAL, {"servers": names, **hub})
+        self.locals = [server("local", name, {"name": name}) for name in names]
+
+    @property
+    def servers(self) -> list[Server]:
+        return [self.hub, *self.locals]
+
+    def __enter__(self) -> Fleet:
+        try:
+            self.broker.start()
+            for server in self.servers:
+                server.start()
+            for server in self.servers:
+                server.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        for server in reversed(self.servers):
+            server.stop()
+        self.broker.stop()

@@ -1,0 +1,118 @@
+"""The HTTP service of the global server: it only observes, and lets an admin end a quarantine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fclub.service.global_node import GlobalNode
+from fclub.service.http import Gate, NotFound, json_response
+from fclub.service.monitoring import Monitor
+from fclub.service.runtime import Runner
+from fclub.service.security import ADMIN, Guard
+from fclub.service.settings import Http
+
+DEADLINE_CHECKS = 10
+"""How often the deadline of a phase is looked at while it runs."""
+
+
+class Deadline:
+    """Closes a phase that has waited long enough, so that an absent server blocks nobody."""
+
+    def __init__(self, node: GlobalNode, runner: Runner, seconds: float) -> None:
+        self.node, self.runner, self.seconds = node, runner, seconds
+
+    async def run(self) -> None:
+        phase, since = 0, time.monotonic()
+        while True:
+            await asyncio.sleep(self.seconds / DEADLINE_CHECKS)
+            server = self.node.server
+            if server.waiting is None or server.phase != phase:
+                phase, since = server.phase, time.monotonic()
+            elif time.monotonic() - since >= self.seconds:
+                absent = [self.node.names[number] for number in sorted(server.waiting)]
+                self.runner.monitor.event("phase closed", phase=phase, absent=absent)
+                self.node.close_phase()
+                await self.runner.commit()
+
+
+class GlobalService:
+    """The routes of the global server."""
+
+    def __init__(self, http: Http, node: GlobalNode, runner: Runner, monitor: Monitor) -> None:
+        self.node, self.runner, self.monitor = node, runner, monitor
+        self.gate = Gate(http, Guard(http), monitor)
+
+    def app(self, lifespan: Any = None) -> Starlette:
+        route = self.gate.route
+        return Starlette(
+            lifespan=lifespan,
+            routes=[
+                route("/v1/clusters", "GET", self.clusters),
+                route("/v1/servers", "GET", self.servers),
+                route("/v1/servers/{server}/release", "POST", self.release, role=ADMIN),
+                route("/metrics", "GET", self.metrics),
+                route("/healthz", "GET", self.health, role=None),
+                route("/readyz", "GET", self.ready, role=None),
+            ],
+        )
+
+    async def clusters(self, request: Request) -> list[dict[str, Any]]:
+        """Global clusters by the servers and opaque ids of their members."""
+        state = self.node.server.state
+        found: list[dict[str, Any]] = [
+            {"group": k, "observations": int(state.counts[k]), "members": []}
+            for k in range(len(state.counts))
+        ]
+        for k, (server, cluster) in zip(state.group, self.node.server.members, strict=True):
+            found[int(k)]["members"].append({"server": self.node.names[server], "cluster": cluster})
+        return found
+
+    async def servers(self, request: Request) -> dict[str, Any]:
+        return {
+            name: {
+                **peer.channel.counters(),
+                "offences": peer.offences,
+                "quarantined": peer.quarantined,
+                "rejected": peer.rejected,
+            }
+            for name, peer in self.node.peers.items()
+        }
+
+    async def release(self, request: Request) -> dict[str, Any]:
+        name = request.path_params["server"]
+        if name not in self.node.peers:
+            raise NotFound(f"no server is called {name!r}")
+        self.node.release(name)
+        await self.runner.commit()
+        return {"server": name, "quarantined": False}
+
+    async def metrics(self, request: Request) -> Response:
+        summary, gauge = self.node.summary(), self.monitor.gauge
+        gauge("fclub_phase", "Number of the current phase.", summary["phase"])
+        gauge("fclub_reported_observations", "Observations reported.", summary["reported"])
+        gauge("fclub_clusters", "Global clusters.", summary["clusters"])
+        gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
+        for kind in ("uploads", "downloads", "phases", "messages", "bytes"):
+            value = summary["communications"][kind]
+            gauge("fclub_communications", "Sent and received so far.", value, kind=kind)
+        for name, peer in self.node.peers.items():
+            lag = peer.channel.sent - peer.channel.confirmed
+            gauge("fclub_outbox_frames", "Messages not confirmed.", lag, server=name)
+            gauge("fclub_quarantined", "1 in quarantine.", float(peer.quarantined), server=name)
+        return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
+
+    async def health(self, request: Request) -> dict[str, Any]:
+        return {"status": "ok", "uptime_seconds": round(time.time() - self.monitor.started, 3)}
+
+    async def ready(self, request: Request) -> Response:
+        """Without its broker the global server can do nothing."""
+        failed = self.runner.failure is None or self.runner.failure.done()
+        connected = self.runner.wire.connected
+        body = {"ready": connected and not failed, "connected": connected}
+        return json_response(body, 200 if body["ready"] else 503)

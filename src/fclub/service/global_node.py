@@ -1,0 +1,216 @@
+"""The global server with its log, one channel per local server, and its distrust of what arrives."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from fclub.errors import FclubError, InvalidMessage
+from fclub.protocol.global_server import GlobalServer
+from fclub.protocol.link import Communications
+from fclub.protocol.messages import Message, decode, encode
+from fclub.service.channel import Changes, Channel, OutOfOrder
+from fclub.service.frames import Receipt, decode_frame
+from fclub.service.local_node import GLOBAL, SNAPSHOT_EVERY
+from fclub.service.store import Store, snapshot_statements
+
+QUARANTINE_AFTER = 5
+"""Refused messages until a server is not listened to any more."""
+
+
+class Quarantined(FclubError):
+    """The sender is not listened to until an operator releases it."""
+
+
+@dataclass
+class Peer:
+    """What the global server keeps about a local server beside its clusters."""
+
+    channel: Channel
+    number: int
+    offences: int = 0
+    quarantined: bool = False
+    rejected: dict[str, int] = field(default_factory=dict)
+
+
+class GlobalNode:
+    """Frames in, changes out. A refused frame changes nothing but the count of refusals."""
+
+    def __init__(self, names: list[str], server: GlobalServer, store: Store) -> None:
+        self.server, self.store = server, store
+        self.changes = Changes()
+        self.communications = Communications()
+        self.entry = self.snapshot_entry = 0
+        server.link = self
+        self.names = self._number(names)
+        server.servers = []
+        self.peers = {
+            name: Peer(Channel(GLOBAL, name), number) for number, name in enumerate(self.names)
+        }
+        self._recover()
+        self._invite()
+
+    def _number(self, names: list[str]) -> list[str]:
+        """Servers keep their numbers; new names come after the old ones."""
+        known: list[str] = json.loads(self.store.get("servers") or "[]")
+        names = known + [name for name in names if name not in known]
+        value = json.dumps(names)
+        self.store.write([("INSERT OR REPLACE INTO meta VALUES ('servers', ?)", (value,))])
+        return names
+
+    # The link of the GlobalServer.
+
+    def to_local(self, server: int, message: Message) -> None:
+        payload = encode(message)
+        self.communications.count(message, len(payload))
+        self.peers[self.names[server]].channel.send(payload, self.changes)
+
+    def to_global(self, server: int, message: Message) -> None:
+        raise NotImplementedError("the global server sends to local servers only")
+
+    def receive(self, sender: str, data: bytes) -> None:
+        """A frame on the subject of `sender`; raises what was wrong with it after counting that."""
+        peer = self.peers.get(sender)
+        if peer is None:
+            raise InvalidMessage(f"no server is called {sender!r}")
+        if peer.quarantined:
+            raise Quarantined(f"{sender} is in quarantine")
+        try:
+            self._take_in(peer, sender, data)
+        except OutOfOrder:
+            self._count(peer, "out of order")
+            raise
+        except InvalidMessage as error:
+            self._offend(peer, error)
+            raise
+
+    def _take_in(self, peer: Peer, sender: str, data: bytes) -> None:
+        frame = decode_frame(data, sender)
+        if isinstance(frame, Receipt):
+            peer.channel.confirm(frame, self.changes)
+            return
+        if peer.channel.is_next(frame):
+            self._apply(peer, frame.payload)
+            self._log("message", sender, frame.payload)
+        else:
+            self._count(peer, "repeated")
+        self.changes.receipts[sender] = peer.channel.receipt()
+
+    def _apply(self, peer: Peer, payload: bytes) -> None:
+        message = decode(payload)
+        self.server.receive(peer.number, message)
+        peer.channel.received += 1
+        self.communications.count(message, len(payload))
+        self.server.advance()
+
+    def _offend(self, peer: Peer, error: InvalidMessage) -> None:
+        self._count(peer, "invalid")
+        peer.offences += 1
+        peer.quarantined = peer.offences >= QUARANTINE_AFTER
+        self._remember_trust()
+
+    def _count(self, peer: Peer, kind: str) -> None:
+        peer.rejected[kind] = peer.rejected.get(kind, 0) + 1
+
+    def release(self, name: str) -> None:
+        """An operator trusts a server again."""
+        peer = self.peers[name]
+        peer.offences, peer.quarantined = 0, False
+        self._remember_trust()
+
+    def _remember_trust(self) -> None:
+        value = json.dumps({name: (p.offences, p.quarantined) for name, p in self.peers.items()})
+        self.changes.write("INSERT OR REPLACE INTO meta VALUES ('trust', ?)", value)
+
+    def close_phase(self) -> None:
+        """The deadline has passed: go on without those that have not answered."""
+        if self.server.waiting is not None:
+            self._close()
+            self._log("close", "", b"")
+
+    def _close(self) -> None:
+        self.server.close_phase()
+        self.server.advance()
+
+    def _invite(self) -> None:
+        """Start the first phase, or ask servers that are new on the list for a report."""
+        if len(self.server.servers) < len(self.names):
+            body = json.dumps([len(self.server.servers), len(self.names)]).encode()
+            self._ask(*json.loads(body))
+            self._log("invite", "", body)
+
+    def _ask(self, first: int, last: int) -> None:
+        self.server.servers = list(range(last))
+        if self.server.phase == 0:
+            self.server.advance()
+            return
+        for number in range(first, last):
+            self.server.ask(number)
+
+    def _log(self, kind: str, source: str, body: bytes) -> None:
+        self.entry += 1
+        self.changes.write("INSERT INTO log VALUES (?, ?, ?, ?, x'')", self.entry, kind, source, body)
+        if self.entry - self.snapshot_entry >= SNAPSHOT_EVERY:
+            self.snapshot()
+
+    def snapshot(self) -> None:
+        """Write the state, so that the log before it is not needed any more."""
+        arrays, values = self.server.state_of()
+        values["channels"] = {name: peer.channel.counters() for name, peer in self.peers.items()}
+        values["communications"] = vars(self.communications)
+        values["invited"] = len(self.server.servers)
+        self.snapshot_entry = self.entry
+        self.changes.statements += snapshot_statements(self.entry, arrays, values)
+
+    @property
+    def channels(self) -> list[Channel]:
+        return [peer.channel for peer in self.peers.values()]
+
+    def take(self) -> Changes:
+        """What has to be committed now."""
+        changes, self.changes = self.changes, Changes()
+        return changes
+
+    def committed(self, changes: Changes) -> None:
+        """Nothing is remembered about changes on their way to the disk."""
+
+    def _recover(self) -> None:
+        """Snapshot, then the log on top of it; nothing that this produces is sent or stored again."""
+        saved = self.store.snapshot()
+        if saved is not None:
+            self.entry, arrays, values = saved
+            self.snapshot_entry = self.entry
+            for name, counters in values.pop("channels").items():
+                self.peers[name].channel = Channel(GLOBAL, name, **counters)
+            self.communications = Communications(**values.pop("communications"))
+            self.server.servers = list(range(values.pop("invited")))
+            self.server.restore(arrays, values)
+        for number, kind, source, body, _ in self.store.entries(self.entry):
+            self._replay(kind, source, body)
+            self.entry = number
+        frames = self.take().frames
+        for name, peer in self.peers.items():
+            made = [frame for to, frame in frames if to == name]
+            peer.channel.confirmed = self.store.compare_outbox(name, peer.channel.sent, made)
+        for name, (offences, quarantined) in json.loads(self.store.get("trust") or "{}").items():
+            self.peers[name].offences, self.peers[name].quarantined = offences, quarantined
+
+    def _replay(self, kind: str, source: str, body: bytes) -> None:
+        match kind:
+            case "message":
+                self._apply(self.peers[source], body)
+            case "close":
+                self._close()
+            case "invite":
+                self._ask(*json.loads(body))
+
+    def summary(self) -> dict[str, Any]:
+        """Numbers for people."""
+        return {
+            "phase": self.server.phase,
+            "reported": self.server.reported,
+            "clusters": len(self.server.state.counts),
+            "members": len(self.server.members),
+            "communications": self.communications.as_dict(),
+        }

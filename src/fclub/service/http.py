@@ -1,0 +1,132 @@
+"""What all HTTP routes share: tokens, limits, JSON in and out, and one table of errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fclub.errors import FclubError, InvalidInput
+from fclub.service.local_node import OtherReward, UnknownDecision
+from fclub.service.monitoring import Monitor
+from fclub.service.security import ADMIN, APPLICATION, Guard, hash_token
+from fclub.service.settings import Http
+
+
+class Unauthorized(FclubError):
+    """No token, or one that is not known."""
+
+
+class Forbidden(FclubError):
+    """A known token that may not do this."""
+
+
+class TooLarge(FclubError):
+    """More bytes, items or entries than the server takes at once."""
+
+
+class TooFast(FclubError):
+    """More requests per second than a token may make."""
+
+
+class NotFound(FclubError):
+    """There is no such thing."""
+
+
+class Malformed(FclubError):
+    """The body is not JSON."""
+
+
+STATUS: tuple[tuple[type[FclubError], int], ...] = (
+    (Malformed, 400),
+    (Unauthorized, 401),
+    (Forbidden, 403),
+    (UnknownDecision, 404),
+    (NotFound, 404),
+    (OtherReward, 409),
+    (TooLarge, 413),
+    (InvalidInput, 422),
+    (TooFast, 429),
+)
+
+Body = TypeVar("Body")
+Answer = Callable[[Request], Awaitable[Any]]
+
+_encoder = msgspec.json.Encoder()
+
+
+def status_of(error: FclubError) -> int:
+    return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    return Response(_encoder.encode(value), status, media_type="application/json")
+
+
+class Gate:
+    """Every request passes here: who asks, how often, how much; and what is counted about it."""
+
+    def __init__(self, http: Http, guard: Guard, monitor: Monitor) -> None:
+        self.http, self.guard, self.monitor = http, guard, monitor
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def route(self, path: str, method: str, answer: Answer, role: str | None = APPLICATION) -> Route:
+        """A route that only `role` may use (anybody, if None); `answer` returns a JSON-ready value."""
+
+        async def endpoint(request: Request) -> Response:
+            start = time.perf_counter()
+            try:
+                if role is not None:
+                    self._admit(request, role)
+                value = await answer(request)
+                response = value if isinstance(value, Response) else json_response(value)
+            except FclubError as error:
+                response = json_response({"error": str(error)}, status_of(error))
+            except ClientDisconnect:
+                response = json_response({"error": "the client went away"}, 400)
+            self.monitor.requests.labels(path, str(response.status_code)).inc()
+            self.monitor.latency.labels(path).observe(time.perf_counter() - start)
+            return response
+
+        return Route(path, endpoint, methods=[method])
+
+    def _admit(self, request: Request, role: str) -> None:
+        header = request.headers.get("authorization")
+        if not self.guard.allows(header, role):
+            if role == ADMIN and self.guard.allows(header, APPLICATION):
+                raise Forbidden("this needs an admin token")
+            raise Unauthorized("a valid token is needed: Authorization: Bearer TOKEN")
+        if self.http.max_requests_per_second is not None:
+            self._slow_down(hash_token(header or ""), float(self.http.max_requests_per_second))
+
+    def _slow_down(self, key: str, rate: float) -> None:
+        """A bucket of one second's requests per token."""
+        now = time.monotonic()
+        level, last = self._buckets.get(key, (rate, now))
+        level = min(rate, level + (now - last) * rate)
+        if level < 1.0:
+            raise TooFast(f"more than {rate:g} requests per second")
+        self._buckets[key] = (level - 1.0, now)
+
+    async def body(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
+        """The decoded body; never reads more than the limit."""
+        limit = self.http.max_body_bytes
+        declared = request.headers.get("content-length", "0")
+        if declared.isdigit() and int(declared) > limit:
+            raise TooLarge(f"the body may have {limit} bytes")
+        data = bytearray()
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > limit:
+                raise TooLarge(f"the body may have {limit} bytes")
+        try:
+            return decoder.decode(data)
+        except msgspec.ValidationError as error:
+            raise InvalidInput(str(error)) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Malformed(f"the body is not JSON: {error}") from None

@@ -1,0 +1,172 @@
+"""The HTTP service of a local server: decode, call the node, wait for the disk, encode."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fclub.core.inputs import as_items
+from fclub.errors import FclubError, InvalidFeatures, InvalidInput
+from fclub.service import api
+from fclub.service.http import Gate, NotFound, TooLarge, json_response, status_of
+from fclub.service.local_node import LocalNode
+from fclub.service.monitoring import Monitor
+from fclub.service.parts import policy_of
+from fclub.service.runtime import Runner
+from fclub.service.security import Guard
+from fclub.service.settings import LocalSettings
+
+Entry = TypeVar("Entry")
+
+_recommend = msgspec.json.Decoder(api.RecommendRequest)
+_feedback = msgspec.json.Decoder(api.FeedbackRequest)
+_recommend_batch = msgspec.json.Decoder(api.RecommendBatch)
+_feedback_batch = msgspec.json.Decoder(api.FeedbackBatch)
+
+
+class LocalService:
+    """The routes of one local server."""
+
+    def __init__(self, settings: LocalSettings, node: LocalNode, runner: Runner, monitor: Monitor):
+        self.settings, self.node, self.runner, self.monitor = settings, node, runner, monitor
+        self.gate = Gate(settings.http, Guard(settings.http), monitor)
+        self.privacy = policy_of(settings.model).privacy
+
+    def app(self, lifespan: Any = None) -> Starlette:
+        route = self.gate.route
+        return Starlette(
+            lifespan=lifespan,
+            routes=[
+                route("/v1/recommend", "POST", self.recommend),
+                route("/v1/feedback", "POST", self.feedback),
+                route("/v1/recommend/batch", "POST", self.recommend_batch),
+                route("/v1/feedback/batch", "POST", self.feedback_batch),
+                route("/v1/clusters", "GET", self.clusters),
+                route("/v1/users/{user:path}", "GET", self.user),
+                route("/v1/privacy", "GET", self.privacy_spent),
+                route("/v1/link", "GET", self.link),
+                route("/metrics", "GET", self.metrics),
+                route("/openapi.json", "GET", self.openapi, role=None),
+                route("/healthz", "GET", self.health, role=None),
+                route("/readyz", "GET", self.ready, role=None),
+            ],
+        )
+
+    async def recommend(self, request: Request) -> api.Recommended:
+        answer = self._choose(await self.gate.body(request, _recommend))
+        await self.runner.commit()
+        return answer
+
+    async def feedback(self, request: Request) -> api.Learned:
+        answer = self._learn(await self.gate.body(request, _feedback))
+        await self.runner.commit()
+        return answer
+
+    async def recommend_batch(self, request: Request) -> api.RecommendResults:
+        entries = (await self.gate.body(request, _recommend_batch)).requests
+        results = [api.RecommendResult(*r) for r in self._each(entries, self._choose)]
+        await self.runner.commit()
+        return api.RecommendResults(results)
+
+    async def feedback_batch(self, request: Request) -> api.FeedbackResults:
+        entries = (await self.gate.body(request, _feedback_batch)).requests
+        results = [api.FeedbackResult(*r) for r in self._each(entries, self._learn)]
+        await self.runner.commit()
+        return api.FeedbackResults(results)
+
+    def _each(
+        self, entries: list[Entry], handle: Callable[[Entry], Any]
+    ) -> list[tuple[int, Any, str | None]]:
+        """A result or an error per entry."""
+        if len(entries) > self.settings.http.max_batch:
+            raise TooLarge(f"a batch may have {self.settings.http.max_batch} entries")
+        results: list[tuple[int, Any, str | None]] = []
+        for entry in entries:
+            try:
+                results.append((200, handle(entry), None))
+            except FclubError as error:
+                results.append((status_of(error), None, str(error)))
+        return results
+
+    def _choose(self, entry: api.RecommendRequest) -> api.Recommended:
+        if len(entry.user.encode()) > api.MAX_USER_BYTES:
+            raise InvalidInput(f"a user has at most {api.MAX_USER_BYTES} bytes", entry.user)
+        if len(entry.items) > self.settings.http.max_items:
+            raise TooLarge(f"at most {self.settings.http.max_items} items may be offered")
+        dim = self.settings.model.dim
+        if any(len(item.features) != dim for item in entry.items):
+            raise InvalidFeatures(f"every item needs {dim} features")
+        items = as_items(np.array([item.features for item in entry.items]), dim)
+        ids = [item.id for item in entry.items]
+        decision = self.node.recommend(entry.user, items, ids)
+        return api.Recommended(decision.id, ids[decision.index], decision.index)
+
+    def _learn(self, entry: api.FeedbackRequest) -> api.Learned:
+        return api.Learned(self.node.feedback(entry.decision, entry.reward))
+
+    async def clusters(self, request: Request) -> list[api.ClusterView]:
+        server = self.node.server
+        users = np.bincount(server.cluster_of, minlength=len(server.clusters.counts))
+        return [
+            api.ClusterView(
+                c,
+                self._group(c),
+                int(users[c]),
+                int(server.clusters.counts[c]),
+                int(server.clusters.sharing[c]),
+            )
+            for c in range(len(server.clusters.counts))
+        ]
+
+    def _group(self, cluster: int) -> int | None:
+        """The global cluster; None before the first plan."""
+        groups = self.node.server.groups
+        return groups[cluster] if cluster < len(groups) else None
+
+    async def user(self, request: Request) -> api.UserView:
+        name = request.path_params["user"]
+        row = self.node.rows.get(name)
+        if row is None:
+            raise NotFound(f"there is no user {name!r}")
+        cluster = int(self.node.server.cluster_of[row])
+        count = int(self.node.server.users.counts[row])
+        return api.UserView(name, cluster, self._group(cluster), count)
+
+    async def privacy_spent(self, request: Request) -> api.PrivacyView:
+        sql = "SELECT count(*), coalesce(sum(observations), 0) FROM ledger WHERE kind = 'upload'"
+        messages, released = self.node.store.reader.execute(sql).fetchone()
+        claimed = (self.privacy.epsilon, self.privacy.delta) if self.privacy else None
+        return api.PrivacyView(claimed, messages, released)
+
+    async def link(self, request: Request) -> api.LinkView:
+        waiting = self.node.server.staged is not None
+        counters = self.node.channel.counters()
+        return api.LinkView(self.node.name, self.runner.wire.connected, waiting, **counters)
+
+    async def metrics(self, request: Request) -> Response:
+        channel, gauge = self.node.channel, self.monitor.gauge
+        gauge("fclub_users", "Users seen.", len(self.node.rows))
+        gauge("fclub_feedback_observations", "Observations learned from.", self.node.feedbacks)
+        gauge("fclub_clusters", "Local clusters.", len(self.node.server.clusters.counts))
+        gauge("fclub_outbox_frames", "Messages not confirmed.", channel.sent - channel.confirmed)
+        gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
+        return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
+
+    async def openapi(self, request: Request) -> dict[str, Any]:
+        return api.openapi()
+
+    async def health(self, request: Request) -> dict[str, Any]:
+        return {"status": "ok", "uptime_seconds": round(time.time() - self.monitor.started, 3)}
+
+    async def ready(self, request: Request) -> Response:
+        """Cut off from the federation a local server still serves: only a failed store is not ready."""
+        failed = self.runner.failure is None or self.runner.failure.done()
+        body = {"ready": not failed, "connected": self.runner.wire.connected}
+        return json_response(body, 503 if failed else 200)

@@ -1,0 +1,221 @@
+"""A local server with its names, decisions, log and channel; no input or output but reads of its store.
+
+Every method that changes something applies it to the `LocalServer` at once and puts what has to be
+stored into `changes`; its owner commits them, and only then answers and sends.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fclub.core.types import Matrix, Vector
+from fclub.errors import FclubError, InvalidFile
+from fclub.protocol.local_server import LocalServer
+from fclub.protocol.messages import Message, Report, Upload, decode, encode, read_statistics
+from fclub.service.channel import Changes, Channel
+from fclub.service.frames import Receipt, decode_frame
+from fclub.service.noise import RecordedNoise
+from fclub.service.store import Store, snapshot_statements
+
+GLOBAL = "global"
+SNAPSHOT_EVERY = 20_000
+
+
+class UnknownDecision(FclubError):
+    """No decision of that id was made here, or it is too old."""
+
+
+class OtherReward(FclubError):
+    """The decision already has another reward."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was shown; `id` names it in the feedback."""
+
+    id: str
+    index: int
+
+
+class LocalNode:
+    """One local server as a state machine: users, decisions, feedback, frames in, changes out."""
+
+    def __init__(self, name: str, server: LocalServer, noise: RecordedNoise, store: Store) -> None:
+        self.name, self.server, self.noise, self.store = name, server, noise, store
+        self.changes = Changes()
+        self.channel = Channel(name, GLOBAL)
+        self.rows: dict[str, int] = {}
+        self.entry = self.snapshot_entry = 0
+        self.feedbacks = 0
+        self._fresh: dict[bytes, float] = {}
+        server.link = self
+        self._recover()
+
+    # The link of the LocalServer: everything it sends is numbered and stored.
+
+    def to_global(self, server: int, message: Message) -> None:
+        self._account(message)
+        self.channel.send(encode(message), self.changes)
+
+    def to_local(self, server: int, message: Message) -> None:
+        raise NotImplementedError("a local server sends to the global server only")
+
+    def _account(self, message: Message) -> None:
+        """The ledger's line of a release is written in the transaction that stores its frame."""
+        assert isinstance(message, Upload | Report)
+        parts = message.clusters if isinstance(message, Report) else (message,)
+        counts = [read_statistics(part.statistics, self.server.dim).count for part in parts]
+        body = msgspec.json.encode([part.cluster.hex() for part in parts]).decode()
+        kind = type(message).__name__.lower()
+        self.changes.write(
+            "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)",
+            *(self.channel.sent + 1, time.time(), kind, len(parts), sum(counts), body),
+        )
+
+    def recommend(self, user: str, items: Matrix, ids: list[str]) -> Decision:
+        """Choose an item and remember what was shown to whom."""
+        row = self.rows.get(user)
+        if row is None:
+            row = self._add_user(user)
+        index = self.server.recommend(row, items)
+        made = time.time()
+        key = int(made * 1000).to_bytes(6, "big") + os.urandom(10)
+        features = items[index].tobytes()
+        self.changes.write(
+            "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, NULL)", key, row, ids[index], features, made
+        )
+        return Decision(key.hex(), index)
+
+    def _add_user(self, user: str) -> int:
+        row = self.server.add_user()
+        self.rows[user] = row
+        self.changes.write("INSERT INTO users VALUES (?, ?)", row, user)
+        self._log("user", "", b"")
+        return row
+
+    def feedback(self, decision: str, reward: float) -> bool:
+        """Learn from a reward; False if it is known already."""
+        key, known = self._decision(decision)
+        if known is None:
+            raise UnknownDecision(f"there is no decision {decision!r}")
+        row, features, old = known
+        if old is not None:
+            if old != reward:
+                raise OtherReward(f"decision {decision!r} already has another reward")
+            return False
+        self.server.observe(row, np.frombuffer(features).copy(), reward)
+        self._fresh[key] = reward
+        self.changes.rewards.append(key)
+        self.feedbacks += 1
+        self.changes.write("UPDATE decisions SET reward = ? WHERE id = ?", reward, key)
+        self._log("observe", "", struct.pack("<qd", row, reward) + features)
+        return True
+
+    def _decision(self, decision: str) -> tuple[bytes, tuple[int, bytes, float | None] | None]:
+        """A stored decision; its reward may still be on the way to the disk."""
+        try:
+            key = bytes.fromhex(decision)
+        except ValueError:
+            return b"", None
+        sql = "SELECT row, features, reward FROM decisions WHERE id = ?"
+        found = self.store.reader.execute(sql, (key,)).fetchone()
+        if found is not None and key in self._fresh:
+            found = (*found[:2], self._fresh[key])
+        return key, found
+
+    def receive(self, sender: str, data: bytes) -> None:
+        """A frame of the global server; one that was applied before only gets its receipt again."""
+        frame = decode_frame(data, sender)
+        if isinstance(frame, Receipt):
+            self.channel.confirm(frame, self.changes)
+            return
+        if self.channel.is_next(frame):
+            self._apply(frame.payload)
+            self._log("message", GLOBAL, frame.payload)
+        self.changes.receipts[GLOBAL] = self.channel.receipt()
+
+    def _apply(self, payload: bytes) -> None:
+        self.server.receive(decode(payload))
+        self.channel.received += 1
+
+    def _log(self, kind: str, source: str, body: bytes) -> None:
+        self.entry += 1
+        noise = self.noise.take()
+        self.changes.write(
+            "INSERT INTO log VALUES (?, ?, ?, ?, ?)", self.entry, kind, source, body, noise
+        )
+        if self.entry - self.snapshot_entry >= SNAPSHOT_EVERY:
+            self.snapshot()
+
+    def snapshot(self) -> None:
+        """Write the state, so that the log before it is not needed any more."""
+        arrays, values = self.server.state_of()
+        values |= {"channel": self.channel.counters(), "feedbacks": self.feedbacks}
+        self.snapshot_entry = self.entry
+        self.changes.statements += snapshot_statements(self.entry, arrays, values)
+
+    def forget(self, before: float) -> None:
+        """Drop decisions made before a time; feedback on them will be unknown."""
+        self.changes.write("DELETE FROM decisions WHERE made < ?", before)
+
+    @property
+    def channels(self) -> list[Channel]:
+        return [self.channel]
+
+    def take(self) -> Changes:
+        """What has to be committed now."""
+        changes, self.changes = self.changes, Changes()
+        return changes
+
+    def committed(self, changes: Changes) -> None:
+        """The rewards among these changes can be read from the store from now on."""
+        for key in changes.rewards:
+            del self._fresh[key]
+
+    def _recover(self) -> None:
+        """Snapshot, then the log on top of it; nothing that this produces is sent or stored again."""
+        saved = self.store.snapshot()
+        if saved is not None:
+            self.entry, arrays, values = saved
+            self.snapshot_entry = self.entry
+            self.feedbacks = int(values.pop("feedbacks"))
+            self.channel = Channel(self.name, GLOBAL, **values.pop("channel"))
+            self.server.restore(arrays, values)
+        for number, kind, _, body, noise in self.store.entries(self.entry):
+            self.noise.replay(noise)
+            self._replay(kind, body)
+            self.entry = number
+        self.noise.replay(None)
+        made = [frame for _, frame in self.take().frames]
+        self.channel.confirmed = self.store.compare_outbox(GLOBAL, self.channel.sent, made)
+        self.rows = {
+            name: row for row, name in self.store.reader.execute("SELECT row, name FROM users")
+        }
+
+    def _replay(self, kind: str, body: bytes) -> None:
+        match kind:
+            case "user":
+                self.server.add_user()
+            case "observe":
+                row, reward = struct.unpack_from("<qd", body)
+                x: Vector = np.frombuffer(body, offset=16).copy()
+                self.server.observe(row, x, reward)
+                self.feedbacks += 1
+            case "message":
+                self._apply(body)
+            case _:
+                raise InvalidFile(f"{self.store.path} has a log entry of kind {kind!r}")
+
+    def summary(self) -> dict[str, Any]:
+        """Numbers for people: counts that must agree, and the channel."""
+        own = int(self.server.users.counts.sum())
+        return {"users": len(self.rows), "observations": own, "feedbacks": self.feedbacks} | (
+            self.channel.counters() | {"entry": self.entry}
+        )

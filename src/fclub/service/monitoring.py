@@ -1,0 +1,91 @@
+"""What a process shows of itself: Prometheus numbers, a log, and a feed of recent events.
+
+The feed is the seam for a dashboard: `events()` yields what happened, `Monitor.recent` what happened
+lately; the numbers come from the nodes when they are asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+RECENT = 200
+LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+log = logging.getLogger("fclub.service")
+
+
+class Monitor:
+    """Counters of one process, in a registry of its own."""
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self.started = time.time()
+        self.registry = CollectorRegistry()
+        self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
+        self.requests = self._counter("fclub_http_requests_total", "Requests.", "route", "status")
+        self.latency = Histogram(
+            "fclub_http_request_duration_seconds",
+            "Time from request to answer.",
+            ["route"],
+            registry=self.registry,
+            buckets=LATENCY_BUCKETS,
+        )
+        self.resends = self._counter("fclub_link_resent_frames_total", "Frames sent again.", "peer")
+        self.refusals = self._counter(
+            "fclub_link_refused_frames_total", "Frames refused.", "peer", "reason"
+        )
+        self.failures = self._counter("fclub_link_failures_total", "Errors of the connection.")
+        self._gauges: dict[str, Gauge] = {}
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def gauge(self, name: str, text: str, value: float, **labels: str) -> None:
+        """Set a number that is read off the state when somebody asks."""
+        if name not in self._gauges:
+            self._gauges[name] = Gauge(name, text, list(labels), registry=self.registry)
+        found = self._gauges[name]
+        (found.labels(**labels) if labels else found).set(value)
+
+    def text(self) -> bytes:
+        """The exposition format of Prometheus."""
+        return generate_latest(self.registry)
+
+    def event(self, kind: str, level: int = logging.INFO, **facts: Any) -> None:
+        """Something worth a line in the log and a place in the feed."""
+        entry = {"at": time.time(), "event": kind, **facts}
+        self.recent.append(entry)
+        for queue in self._listeners:
+            queue.put_nowait(entry)
+        log.log(level, kind, extra={"facts": facts})
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """Events from now on."""
+        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._listeners.add(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._listeners.discard(queue)
+
+    def resent(self, peer: str, frames: int) -> None:
+        self.resends.labels(peer).inc(frames)
+        self.event("resent", peer=peer, frames=frames)
+
+    def refused(self, peer: str, error: Exception) -> None:
+        reason = type(error).__name__
+        self.refusals.labels(peer, reason).inc()
+        self.event("refused", logging.WARNING, peer=peer, reason=reason, error=str(error))
+
+    def wire_failed(self, error: BaseException) -> None:
+        self.failures.inc()
+        self.event("link failed", logging.WARNING, error=f"{type(error).__name__}: {error}")

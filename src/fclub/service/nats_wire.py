@@ -1,0 +1,150 @@
+"""The wire between machines: NATS JetStream. Every node dials out; the broker decides who may say what.
+
+Local server X publishes on `fclub.up.X` and consumes the stream `DOWN_X`; streams and consumers belong
+to the global server. The broker only has to remember while a peer is away: both ends keep their frames
+until the other's receipt, so that a broker that loses its disk loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+
+import nats
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeout
+from nats.js.api import ConsumerConfig, DeliverPolicy, RetentionPolicy, StreamConfig
+from nats.js.client import JetStreamContext
+from nats.js.errors import NotFoundError
+
+from fclub.service.local_node import GLOBAL
+from fclub.service.monitoring import Monitor
+from fclub.service.runtime import Arrival, Deliver
+
+UP_STREAM = "UP"
+BATCH = 256
+POLL_SECONDS = 1.0
+DUPLICATE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where the broker is and who we are to it."""
+
+    url: str
+    user: str
+    password: str
+    tls: ssl.SSLContext | None = None
+
+
+def down_stream(name: str) -> str:
+    return f"DOWN_{name}"
+
+
+class NatsWire:
+    """One end; `name` is a local server's, or `global`."""
+
+    def __init__(self, name: str, broker: Broker, monitor: Monitor, servers: list[str] | None = None):
+        self.name, self.broker, self.monitor = name, broker, monitor
+        self._servers = servers or []
+        self._client: Client | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._client is not None and self._client.is_connected
+
+    async def start(self, deliver: Deliver) -> None:
+        """Connect in the background: a node serves its users whether or not the broker is there."""
+        self._task = asyncio.create_task(self._run(deliver))
+
+    async def _run(self, deliver: Deliver) -> None:
+        while True:
+            try:
+                if self._client is None:
+                    self._client = await self._connect()
+                await self._consume(self._client.jetstream(), deliver)
+            except (TimeoutError, NatsError, OSError) as error:
+                self.monitor.wire_failed(error)
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _connect(self) -> Client:
+        async def failed(error: Exception) -> None:
+            self.monitor.wire_failed(error)
+
+        return await nats.connect(
+            self.broker.url,
+            user=self.broker.user,
+            password=self.broker.password,
+            tls=self.broker.tls,
+            name=self.name,
+            inbox_prefix=f"_INBOX_{self.name}".encode(),
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.5,
+            error_cb=failed,
+        )
+
+    async def _consume(self, stream: JetStreamContext, deliver: Deliver) -> None:
+        if self.name == GLOBAL:
+            await self._prepare(stream)
+        source = UP_STREAM if self.name == GLOBAL else down_stream(self.name)
+        subscription = await stream.pull_subscribe_bind(self.name, source)
+        try:
+            while True:
+                try:
+                    messages = await subscription.fetch(BATCH, timeout=POLL_SECONDS)
+                except NatsTimeout:
+                    continue
+                arrivals: list[Arrival] = [(self._sender(m.subject), m.data) for m in messages]
+                await deliver(arrivals)
+                for message in messages:
+                    await message.ack()
+        finally:
+            if self.connected:
+                await subscription.unsubscribe()
+
+    def _sender(self, subject: str) -> str:
+        return subject.rpartition(".")[2] if self.name == GLOBAL else GLOBAL
+
+    async def _prepare(self, stream: JetStreamContext) -> None:
+        """Create what is missing: the stream of all local servers, and one back to each of them."""
+        await self._ensure(stream, UP_STREAM, "fclub.up.*", GLOBAL)
+        for name in self._servers:
+            await self._ensure(stream, down_stream(name), f"fclub.down.{name}", name)
+
+    async def _ensure(self, stream: JetStreamContext, name: str, subject: str, consumer: str) -> None:
+        try:
+            await stream.stream_info(name)
+        except NotFoundError:
+            await stream.add_stream(
+                StreamConfig(
+                    name=name,
+                    subjects=[subject],
+                    retention=RetentionPolicy.WORK_QUEUE,
+                    duplicate_window=DUPLICATE_SECONDS,
+                )
+            )
+        config = ConsumerConfig(
+            durable_name=consumer, deliver_policy=DeliverPolicy.ALL, ack_wait=30.0, max_ack_pending=4096
+        )
+        await stream.add_consumer(name, config)
+
+    async def send(self, peer: str, frame: bytes, message_id: str | None) -> None:
+        """Hand a frame to the broker; one that gets lost is sent again for want of a receipt."""
+        if self._client is None or not self.connected:
+            return
+        subject = f"fclub.down.{peer}" if self.name == GLOBAL else f"fclub.up.{self.name}"
+        headers = None if message_id is None else {"Nats-Msg-Id": message_id}
+        try:
+            await self._client.publish(subject, frame, headers=headers)
+        except NatsError as error:
+            self.monitor.wire_failed(error)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._client is not None:
+            await self._client.close()

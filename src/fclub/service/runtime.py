@@ -1,0 +1,143 @@
+"""A node that runs: group commit, sending after commit, sending again what was not confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from typing import Protocol
+
+from fclub.errors import FclubError
+from fclub.service.channel import Changes, Channel
+from fclub.service.monitoring import Monitor
+from fclub.service.store import Store
+
+Arrival = tuple[str, bytes]
+"""Sender and frame."""
+
+Deliver = Callable[[list[Arrival]], Awaitable[None]]
+
+
+class Node(Protocol):
+    """What `LocalNode` and `GlobalNode` have in common."""
+
+    changes: Changes
+    store: Store
+
+    @property
+    def channels(self) -> list[Channel]: ...
+
+    def receive(self, sender: str, data: bytes) -> None: ...
+
+    def take(self) -> Changes: ...
+
+    def committed(self, changes: Changes) -> None: ...
+
+    def snapshot(self) -> None: ...
+
+
+class Wire(Protocol):
+    """Carries frames to peers and brings theirs; may lose them, may be down."""
+
+    async def start(self, deliver: Deliver) -> None: ...
+
+    async def send(self, peer: str, frame: bytes, message_id: str | None) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    @property
+    def connected(self) -> bool: ...
+
+
+class Runner:
+    """Runs one node on this event loop. A failed commit is fatal: memory would be ahead of the disk."""
+
+    def __init__(self, node: Node, wire: Wire, monitor: Monitor, resend_seconds: float = 1.0) -> None:
+        self.node, self.wire, self.monitor = node, wire, monitor
+        self.resend_seconds = resend_seconds
+        self.failure: asyncio.Future[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._attempt = 0
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.failure = loop.create_future()
+        self._next = loop.create_future()
+        for work in (self._commit_forever(), self._resend_forever()):
+            task = asyncio.create_task(work)
+            task.add_done_callback(self._stopped)
+            self._tasks.append(task)
+        await self.commit()
+        await self.wire.start(self._deliver)
+
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        assert self.failure is not None
+        if not task.cancelled() and task.exception() is not None and not self.failure.done():
+            self.failure.set_exception(task.exception() or RuntimeError())
+
+    async def commit(self) -> None:
+        """Return when everything that the node has done so far is on disk."""
+        self._wake.set()
+        await asyncio.shield(self._next)
+
+    async def _commit_forever(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            changes, waiter = self.node.take(), self._next
+            self._next = loop.create_future()
+            if changes.statements:
+                await loop.run_in_executor(self._thread, self.node.store.write, changes.statements)
+            self.node.committed(changes)
+            waiter.set_result(None)
+            for peer, frame in changes.frames:
+                await self._send(peer, frame)
+            for peer, receipt in changes.receipts.items():
+                await self.wire.send(peer, receipt, None)
+
+    async def _resend_forever(self) -> None:
+        """A channel that has not moved for a while gets its whole outbox again."""
+        last: dict[str, int] = {}
+        while True:
+            await asyncio.sleep(self.resend_seconds)
+            for channel in self.node.channels:
+                stuck = last.get(channel.peer) == channel.confirmed < channel.sent
+                last[channel.peer] = channel.confirmed
+                if stuck and self.wire.connected:
+                    await self._resend(channel)
+
+    async def _resend(self, channel: Channel) -> None:
+        self._attempt += 1
+        frames = self.node.store.outbox(channel.peer)
+        self.monitor.resent(channel.peer, len(frames))
+        for _, frame in frames:
+            await self._send(channel.peer, frame)
+
+    async def _send(self, peer: str, frame: bytes) -> None:
+        """The message id lets a broker drop what a reconnecting client repeats, not a new attempt."""
+        digest = blake2b(frame, digest_size=12).hexdigest()
+        await self.wire.send(peer, frame, f"{digest}-{self._attempt}")
+
+    async def _deliver(self, arrivals: list[Arrival]) -> None:
+        """Apply what arrived and return when it is on disk."""
+        for sender, data in arrivals:
+            try:
+                self.node.receive(sender, data)
+            except FclubError as error:
+                self.monitor.refused(sender, error)
+        await self.commit()
+
+    async def stop(self) -> None:
+        """Leave a snapshot behind and close everything."""
+        await self.wire.stop()
+        self.node.snapshot()
+        await self.commit()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._thread.shutdown()
+        self.node.store.close()

@@ -1,0 +1,150 @@
+"""Puts the parts together and runs them until a signal or a failure ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+
+from fclub.errors import FclubError, InvalidSetting
+from fclub.service.direct import DirectWire
+from fclub.service.global_app import Deadline, GlobalService
+from fclub.service.local_app import LocalService
+from fclub.service.local_node import GLOBAL, LocalNode
+from fclub.service.monitoring import Monitor
+from fclub.service.nats_wire import NatsWire
+from fclub.service.parts import global_node, local_node
+from fclub.service.runtime import Runner, Wire
+from fclub.service.security import broker_of
+from fclub.service.settings import GlobalSettings, Http, LocalSettings
+
+DAY = 86_400.0
+FORGET_EVERY = 3600.0
+
+
+class ServiceFailed(FclubError):
+    """The process cannot go on; what it has acknowledged is on disk."""
+
+
+@asynccontextmanager
+async def running(runner: Runner, *extra: Any) -> AsyncIterator[None]:
+    """A runner and what belongs to it, from start to stop."""
+    await runner.start()
+    tasks = [asyncio.create_task(work) for work in extra]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await runner.stop()
+
+
+async def _forget_old(node: LocalNode, runner: Runner, days: float) -> None:
+    while True:
+        node.forget(time.time() - days * DAY)
+        await runner.commit()
+        await asyncio.sleep(FORGET_EVERY)
+
+
+def local_app(settings: LocalSettings) -> tuple[Starlette, Runner]:
+    """The application of a local server; without a broker it carries its own global server."""
+    monitor, node = Monitor("local"), local_node(settings)
+    board: dict[str, DirectWire] = {}
+    wire: Wire
+    if settings.nats.url:
+        wire = NatsWire(settings.name, broker_of(settings.nats), monitor)
+    else:
+        wire = DirectWire(settings.name, board)
+    runner = Runner(node, wire, monitor, settings.resend_seconds)
+    service = LocalService(settings, node, runner, monitor)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            if not settings.nats.url:
+                await stack.enter_async_context(_embedded(settings, board))
+            keep = _forget_old(node, runner, settings.keep_decisions_days)
+            await stack.enter_async_context(running(runner, keep))
+            yield
+
+    return service.app(lifespan), runner
+
+
+def _embedded(settings: LocalSettings, board: dict[str, DirectWire]) -> Any:
+    """The global server of a federation of one."""
+    alone = GlobalSettings(
+        model=settings.model, store=f"{settings.store}.global", servers=[settings.name]
+    )
+    node = global_node(alone)
+    runner = Runner(node, DirectWire(GLOBAL, board), Monitor("global"), settings.resend_seconds)
+    return running(runner, Deadline(node, runner, alone.phase_seconds).run())
+
+
+def global_app(settings: GlobalSettings) -> tuple[Starlette, Runner]:
+    """The application of the global server."""
+    if not settings.nats.url:
+        raise InvalidSetting("nats.url: the global server needs a broker")
+    monitor, node = Monitor("global"), global_node(settings)
+    wire = NatsWire(GLOBAL, broker_of(settings.nats), monitor, node.names)
+    runner = Runner(node, wire, monitor, settings.resend_seconds)
+    service = GlobalService(settings.http, node, runner, monitor)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with running(runner, Deadline(node, runner, settings.phase_seconds).run()):
+            yield
+
+    return service.app(lifespan), runner
+
+
+def serve(app: Starlette, runner: Runner, http: Http, started: Callable[[], None]) -> None:
+    """Run until SIGINT or SIGTERM; a store that fails ends the process."""
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(app, runner, http, started))
+
+
+async def _serve(app: Starlette, runner: Runner, http: Http, started: Callable[[], None]) -> None:
+    config = uvicorn.Config(
+        app,
+        host=http.host,
+        port=http.port,
+        ssl_certfile=http.tls_certificate,
+        ssl_keyfile=http.tls_key,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+    )
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.01)
+    if not serving.done():
+        started()
+        assert runner.failure is not None
+        await asyncio.wait({serving, runner.failure}, return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+    await serving
+    if runner.failure is not None and runner.failure.done():
+        raise ServiceFailed(f"stopped: {runner.failure.exception()}")
+
+
+def check_store(settings: LocalSettings) -> dict[str, Any]:
+    """Replay a store and compare what must agree; raises what is wrong with it."""
+    node = local_node(settings)
+    integrity = node.store.integrity()
+    if integrity != "ok":
+        raise ServiceFailed(f"{settings.store}: {integrity}")
+    summary = node.summary()
+    sql = "SELECT count(*) FROM decisions WHERE reward IS NOT NULL"
+    (rewarded,) = node.store.reader.execute(sql).fetchone()
+    node.store.close()
+    if summary["observations"] != summary["feedbacks"] or rewarded > summary["feedbacks"]:
+        raise ServiceFailed(f"{settings.store}: counts disagree: {msgspec.json.encode(summary)!r}")
+    return summary | {"store": settings.store, "rewarded": rewarded}

@@ -1,0 +1,152 @@
+"""Settings of the servers: a TOML file, then environment variables, then options; checked at start."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from fclub.errors import InvalidSetting
+
+PREFIX = "FCLUB_"
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}$", description="a name on the broker")]
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+Hash = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="sha256 of a token")]
+
+
+class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to listen, whom to answer, how much to take."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8100
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    tokens: list[Hash] = []
+    admin_tokens: list[Hash] = []
+    max_body_bytes: Positive = 1 << 20
+    max_items: Positive = 1000
+    max_batch: Positive = 1000
+    max_requests_per_second: Positive | None = None
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The policy; the same on every server of a federation."""
+
+    policy: str = "fclub-dc"
+    dim: Annotated[int, Meta(ge=1, le=1000)]
+    expected_clusters: Positive = 1000
+    parameters: dict[str, float | int | str | bool | None] = {}
+
+
+class Nats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The broker. Without a url a local server carries its own global server."""
+
+    url: str = ""
+    user: str = ""
+    password: str = ""
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
+class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What both servers need; unknown keys are mistakes."""
+
+    model: Model
+    store: str
+    http: Http = Http()
+    nats: Nats = Nats()
+    log_format: str = "console"
+    log_level: str = "info"
+    resend_seconds: Seconds = 1.0
+
+
+class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`fclub local`."""
+
+    name: Name = "local"
+    keep_decisions_days: Seconds = 90.0
+
+
+class GlobalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`fclub global`."""
+
+    servers: Annotated[list[Name], Meta(min_length=1)]
+    phase_seconds: Seconds = 5.0
+
+
+Settings = TypeVar("Settings", LocalSettings, GlobalSettings)
+
+
+def load_settings(
+    kind: type[Settings],
+    file: Path | None,
+    options: Mapping[str, Any],
+    environment: Mapping[str, str] = os.environ,
+) -> Settings:
+    """`options` have dotted keys, as in `http.port`; those that are None were not given."""
+    tree = _read(file) if file else {}
+    for key, text in environment.items():
+        if key.startswith(PREFIX):
+            _put(tree, key.removeprefix(PREFIX).lower().replace("__", "."), _value(text))
+    for key, value in options.items():
+        if value is not None:
+            _put(tree, key, value)
+    try:
+        return msgspec.convert(tree, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidSetting(_readable(str(error))) from None
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, Any]:
+    """`key=value` options as a dictionary."""
+    pairs = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise InvalidSetting(f"{assignment!r} is not of the form key=value", assignment)
+        pairs[key] = _value(text)
+    return pairs
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise InvalidSetting(f"{file}: {error.strerror}", file) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSetting(f"{file}: {error}", file) from None
+
+
+def _value(text: str) -> Any:
+    """JSON lists and objects are read as such; everything else stays text until it has a type."""
+    if text[:1] in ("[", "{"):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:
+    *path, last = dotted.split(".")
+    for step in path:
+        tree = tree.setdefault(step, {})
+        if not isinstance(tree, dict):
+            raise InvalidSetting(f"{dotted}: {step} is not a table", value)
+    tree[last] = value
+
+
+def _readable(message: str) -> str:
+    """msgspec's "… - at `$.http.port`" with the key in front."""
+    text, _, place = message.partition(" - at `$")
+    key = place.rstrip("`").lstrip(".")
+    return f"{key}: {text}" if key else text

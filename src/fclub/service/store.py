@@ -1,0 +1,149 @@
+"""SQLite on disk: one file per node, one transaction per group of changes.
+
+`log` holds what was applied since the last snapshot, in order; replaying it on the snapshot gives the
+state bit for bit. Noise that an entry drew is stored with it, so that a replay never draws again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fclub.errors import InvalidFile
+from fclub.service.channel import Statement
+
+VERSION = 1
+
+_COMMON = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE log (entry INTEGER PRIMARY KEY, kind TEXT NOT NULL, source TEXT NOT NULL,
+                  body BLOB NOT NULL, noise BLOB NOT NULL);
+CREATE TABLE outbox (peer TEXT, sequence INTEGER, frame BLOB NOT NULL, PRIMARY KEY (peer, sequence));
+CREATE TABLE snapshot (entry INTEGER PRIMARY KEY, state BLOB NOT NULL);
+"""
+_LOCAL = """
+CREATE TABLE users (row INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE decisions (id BLOB PRIMARY KEY, row INTEGER NOT NULL, item TEXT NOT NULL,
+                        features BLOB NOT NULL, made REAL NOT NULL, reward REAL) WITHOUT ROWID;
+CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, made REAL NOT NULL, kind TEXT NOT NULL,
+                     clusters INTEGER NOT NULL, observations INTEGER NOT NULL, body TEXT NOT NULL);
+"""
+SCHEMAS = {"local": _COMMON + _LOCAL, "global": _COMMON}
+
+MIGRATIONS: dict[str, list[str]] = {"local": [], "global": []}
+"""Script number v−1 takes a store from version v to v+1; `SCHEMAS` is always the newest version."""
+
+
+class Store:
+    """The file of one node. Writes come from one thread at a time; reads have their own connection."""
+
+    def __init__(self, path: Path | str, kind: str) -> None:
+        self.path, self.kind = Path(path), kind
+        try:
+            self._writer = self._connect()
+            self._prepare()
+            self.reader = self._connect()
+        except sqlite3.DatabaseError as error:
+            raise InvalidFile(f"{path} is not a store: {error}") from None
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA busy_timeout = 5000")
+        return connection
+
+    def _prepare(self) -> None:
+        """Create the schema in a new file, migrate an old one, refuse a foreign or newer one."""
+        (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+        tables = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if version == 0 and tables == 0:
+            self._script(
+                SCHEMAS[self.kind] + f"INSERT INTO meta VALUES ('kind', '{self.kind}');", VERSION
+            )
+            return
+        if not 1 <= version <= VERSION:
+            raise InvalidFile(f"{self.path} has store version {version}, expected {VERSION}")
+        for old in range(version, VERSION):
+            self._script(MIGRATIONS[self.kind][old - 1], old + 1)
+        if self.get("kind") != self.kind:
+            raise InvalidFile(f"{self.path} is the store of a {self.get('kind')} server")
+
+    def _script(self, sql: str, version: int) -> None:
+        self._writer.executescript(f"BEGIN; {sql} PRAGMA user_version = {version}; COMMIT;")
+
+    def write(self, statements: list[Statement]) -> None:
+        """All of them or none, on disk when this returns."""
+        execute = self._writer.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            for sql, parameters in statements:
+                execute(sql, parameters)
+        except BaseException:
+            execute("ROLLBACK")
+            raise
+        execute("COMMIT")
+
+    def get(self, key: str) -> str | None:
+        row = self._writer.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def fix(self, key: str, value: Any) -> None:
+        """Remember a setting that must never change for this file."""
+        text, stored = json.dumps(value, sort_keys=True), self.get(key)
+        if stored is None:
+            self.write([("INSERT INTO meta VALUES (?, ?)", (key, text))])
+        elif stored != text:
+            raise InvalidFile(f"{self.path} was made with {key} = {stored}, now it is {text}")
+
+    def snapshot(self) -> tuple[int, dict[str, Any], dict[str, Any]] | None:
+        """Log entry, arrays and values of the last snapshot."""
+        row = self.reader.execute("SELECT entry, state FROM snapshot ORDER BY entry DESC").fetchone()
+        if row is None:
+            return None
+        with np.load(io.BytesIO(row[1]), allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+        return int(row[0]), arrays, json.loads(arrays.pop("values").tobytes())
+
+    def entries(self, after: int) -> Iterator[tuple[int, str, str, bytes, bytes]]:
+        """The log after an entry: number, kind, source, body, noise."""
+        yield from self.reader.execute("SELECT * FROM log WHERE entry > ? ORDER BY entry", (after,))
+
+    def outbox(self, peer: str) -> list[tuple[int, bytes]]:
+        """Numbers and frames that the peer has not confirmed, in order."""
+        sql = "SELECT sequence, frame FROM outbox WHERE peer = ? ORDER BY sequence"
+        return self.reader.execute(sql, (peer,)).fetchall()
+
+    def compare_outbox(self, peer: str, sent: int, made: list[bytes]) -> int:
+        """Check that the frames a replay `made` are the stored ones; returns the last confirmed."""
+        again = dict(enumerate(made, start=sent - len(made) + 1))
+        stored = self.outbox(peer)
+        for sequence, frame in stored:
+            if sequence > sent or again.get(sequence, frame) != frame:
+                raise InvalidFile(f"{self.path}: the log does not lead to the messages to {peer}")
+        return stored[0][0] - 1 if stored else sent
+
+    def integrity(self) -> str:
+        return str(self.reader.execute("PRAGMA integrity_check").fetchone()[0])
+
+    def close(self) -> None:
+        self.reader.close()
+        self._writer.close()
+
+
+def snapshot_statements(entry: int, arrays: dict[str, Any], values: dict[str, Any]) -> list[Statement]:
+    """A new snapshot replaces the old one and the log before it."""
+    file = io.BytesIO()
+    text = np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)
+    np.savez(file, values=text, **arrays)
+    return [
+        ("DELETE FROM snapshot", ()),
+        ("INSERT INTO snapshot VALUES (?, ?)", (entry, file.getvalue())),
+        ("DELETE FROM log WHERE entry <= ?", (entry,)),
+    ]

@@ -1,0 +1,77 @@
+"""Settings, tokens and items that the tests of the service share."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette")
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+
+from fclub.service.security import hash_token
+from fclub.service.serve import local_app
+from fclub.service.settings import Http, LocalSettings, Model
+
+DIM = 4
+TOKEN, ADMIN_TOKEN = "application-token", "admin-token"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+HTTP = Http(
+    tokens=[hash_token(TOKEN)],
+    admin_tokens=[hash_token(ADMIN_TOKEN)],
+    max_items=20,
+    max_batch=10,
+    max_body_bytes=20_000,
+)
+
+
+def local_settings(path: Path, **changes: object) -> LocalSettings:
+    given = {"model": Model(dim=DIM), "store": str(path / "local.db"), "http": HTTP}
+    return LocalSettings(**(given | changes))
+
+
+def offer(rng: np.random.Generator, count: int = 5, dim: int = DIM) -> list[dict[str, object]]:
+    rows = rng.standard_normal((count, dim))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return [{"id": f"item-{k}", "features": row.tolist()} for k, row in enumerate(rows)]
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory where the system has such a place: these tests commit often, and disks are slow."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
+        yield Path(path)
+
+
+@contextmanager
+def serving(app: Starlette) -> Iterator[httpx.Client]:
+    """The application on a real port, in a thread, with its start and stop."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="on"))
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with httpx.Client(base_url=url, headers=HEADERS, timeout=30) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[httpx.Client]:
+    """A local server that carries its own global server."""
+    with serving(local_app(local_settings(tmp_path))[0]) as client:
+        yield client

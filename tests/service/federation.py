@@ -1,0 +1,124 @@
+"""Federations for tests: nodes on real stores, joined by a pump instead of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fclub.core.types import Matrix
+from fclub.environments.synthetic import Synthetic
+from fclub.errors import FclubError
+from fclub.policies.federated import FederatedPolicy
+from fclub.policies.registry import make_policy
+from fclub.privacy.noise import NoiseSource
+from fclub.service.global_node import GlobalNode
+from fclub.service.local_node import GLOBAL, LocalNode
+from fclub.service.parts import global_node, local_node
+from fclub.service.settings import GlobalSettings, LocalSettings, Model
+
+CLUSTER_BOUND = 1000
+
+
+class Pump:
+    """Commits every node's changes and carries its frames until nobody has anything to say."""
+
+    def __init__(
+        self, path: Path, model: Model, servers: int, noise: NoiseSource | None = None
+    ) -> None:
+        self.path, self.model, self.noise = path, model, noise
+        self.names = [f"s{number}" for number in range(servers)]
+        self.away: set[str] = set()
+        self.seen: list[bytes] = []
+        self.hub = self.open_hub()
+        self.locals = {name: self.open_local(name) for name in self.names}
+        self.run()
+
+    def open_hub(self) -> GlobalNode:
+        store = str(self.path / "global.db")
+        return global_node(GlobalSettings(model=self.model, store=store, servers=self.names))
+
+    def open_local(self, name: str) -> LocalNode:
+        settings = LocalSettings(model=self.model, name=name, store=str(self.path / f"{name}.db"))
+        return local_node(settings, self.noise)
+
+    def _commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
+        changes = node.take()
+        if changes.statements:
+            node.store.write(changes.statements)
+        node.committed(changes)
+        return changes.frames + list(changes.receipts.items())
+
+    def run(self) -> None:
+        """Until quiet; what is sent to or from servers in `away` is lost."""
+        moved = True
+        while moved:
+            moved = False
+            for peer, frame in self._commit(self.hub):
+                if peer not in self.away:
+                    self.seen.append(frame)
+                    self.locals[peer].receive(GLOBAL, frame)
+                    moved = True
+            for name, node in self.locals.items():
+                for _, frame in self._commit(node):
+                    if name not in self.away:
+                        self.seen.append(frame)
+                        self.hub.receive(name, frame)
+                        moved = True
+
+    def come_back(self, name: str) -> None:
+        """Both ends send again what is not confirmed."""
+        self.away.discard(name)
+        node = self.locals[name]
+        for _, frame in node.store.outbox(GLOBAL):
+            self.hub.receive(name, frame)
+        for _, frame in self.hub.store.outbox(name):
+            node.receive(GLOBAL, frame)
+        self.run()
+
+    def close(self) -> None:
+        for node in (self.hub, *self.locals.values()):
+            node.store.close()
+
+
+def totals(pump: Pump) -> tuple[int, int, int]:
+    """Observations: own, known to the global server, in upload buffers or held back."""
+    own = sum(int(node.server.users.counts.sum()) for node in pump.locals.values())
+    buffered = sum(int(n.server.clusters.buffer_count.sum()) for n in pump.locals.values())
+    held = sum(st.count for n in pump.locals.values() for st in n.server.held.values())
+    return own, pump.hub.server.reported, buffered + held
+
+
+def in_process(name: str, environment: Synthetic, **parameters: object) -> FederatedPolicy:
+    """The simulation's policy, with phases started by the reported total as in a live federation."""
+    policy = make_policy(name, cluster_bound=CLUSTER_BOUND, **parameters)
+    policy.start(environment.problem, environment.server_of, seed=0)
+    policy.after_round = policy.hub.advance
+    policy.hub.clock.phase = policy.hub.phase
+    return policy
+
+
+def visits(environment: Synthetic, rounds: int) -> Iterator[tuple[int, Matrix, Callable[[int], float]]]:
+    for _ in range(rounds):
+        user, items = environment.visit()
+        yield user, items, lambda index: environment.feedback(index).reward
+
+
+def name_of(user: int) -> str:
+    return f"user-{user}"
+
+
+def register(pump: Pump, environment: Synthetic) -> None:
+    """Name every user once, in the order of the simulation's rows."""
+    items = np.eye(environment.problem.dim)[:1]
+    for user, server in enumerate(environment.server_of):
+        pump.locals[f"s{server}"].recommend(name_of(user), items, ["only"])
+
+
+def refuse(pump: Pump, sender: str, data: bytes) -> FclubError | None:
+    try:
+        pump.hub.receive(sender, data)
+    except FclubError as error:
+        return error
+    return None

@@ -1,0 +1,18 @@
+"""Ten crashes under load; `benchmarks/crash.py` is the long form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fclub.service.drill import Drill
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["fclub-dc", "cdp-fclub-dc"])
+def test_ten_crashes_lose_nothing(tmp_path: Path, policy: str) -> None:
+    result = Drill(tmp_path, kills=10, policy=policy).run()
+    assert sum(result["killed"].values()) == 10
+    assert result["acknowledged"] > 100
+    assert result["observations"] == result["released"] + result["waiting"]

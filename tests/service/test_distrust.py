@@ -1,0 +1,232 @@
+"""Whatever arrives at the global server: refused, counted, nothing changed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fclub.core.statistics import Statistics
+from fclub.environments.synthetic import Synthetic
+from fclub.protocol.messages import (
+    ClusterStatistics,
+    Download,
+    Message,
+    Report,
+    Upload,
+    encode,
+    write_id,
+    write_statistics,
+)
+from fclub.service.frames import VERSION, Numbered, Receipt, encode_frame
+from fclub.service.global_node import QUARANTINE_AFTER, Quarantined
+from fclub.service.settings import Model
+
+from .federation import Pump, name_of, refuse, visits
+
+DIM = 3
+
+
+def federation(path: Path, policy: str) -> Pump:
+    """Two servers after a few visits."""
+    environment = Synthetic(users=4, clusters=2, servers=2, dim=DIM, items=4)
+    environment.start(0)
+    pump = Pump(path, Model(policy=policy, dim=DIM), 2)
+    for user, items, reward in visits(environment, 40):
+        node = pump.locals[f"s{environment.server_of[user]}"]
+        decision = node.recommend(name_of(user), items, [f"item-{k}" for k in range(len(items))])
+        pump.run()
+        node.feedback(decision.id, reward(decision.index))
+        pump.run()
+    return pump
+
+
+@pytest.fixture
+def pump(tmp_path: Path) -> Iterator[Pump]:
+    pump = federation(tmp_path, "fclub-dc")
+    yield pump
+    pump.close()
+
+
+def state(pump: Pump) -> Any:
+    arrays, values = pump.hub.server.state_of()
+    frozen = {name: array.tobytes() for name, array in arrays.items()}
+    return copy.deepcopy((frozen, values, pump.hub.peers["s0"].channel.counters()))
+
+
+def frame(pump: Pump, message: Message | bytes, sender: str = "s0", ahead: int = 1) -> bytes:
+    payload = message if isinstance(message, bytes) else encode(message)
+    sequence = pump.hub.peers["s0"].channel.received + ahead
+    return encode_frame(Numbered(VERSION, sender, sequence, payload))
+
+
+def upload(pump: Pump, gram: Any, moment: Any, count: int, cluster: int | None = None) -> Upload:
+    number = pump.locals["s0"].server.ids[0] if cluster is None else cluster
+    statistics = Statistics(np.array(gram, dtype=float), np.array(moment, dtype=float), count)
+    return Upload(write_id(number), write_statistics(statistics))
+
+
+@dataclass
+class Case:
+    reason: str
+    gram: Any
+    moment: Any
+    count: int
+    cluster: int | None = None
+
+
+ZERO, ONE = np.zeros(DIM), np.eye(DIM) / DIM
+BAD_UPLOADS = [
+    Case("dimension", np.eye(DIM + 1), np.zeros(DIM + 1), 9),
+    Case("not finite", ONE * np.nan, ZERO, 1),
+    Case("not finite", ONE, ZERO + np.inf, 1),
+    Case("absurd count", ONE, ZERO, 2**62),
+    Case("negative count", ONE, ZERO, -1),
+    Case("trace", ONE * 50, ZERO, 1),
+    Case("negative trace", -ONE, ZERO, 1),
+    Case("moment", ONE, ZERO + 5.0, 1),
+    Case("indefinite", np.diag([5.0, -4.0, 0.0]), ZERO, 1),
+    Case("unknown cluster", ONE, ZERO, 1, cluster=10**6),
+]
+
+
+@pytest.mark.parametrize("case", BAD_UPLOADS, ids=lambda case: case.reason)
+def test_bad_uploads_are_refused(pump: Pump, case: Case) -> None:
+    before = state(pump)
+    error = refuse(
+        pump, "s0", frame(pump, upload(pump, case.gram, case.moment, case.count, case.cluster))
+    )
+    assert error is not None
+    assert state(pump) == before
+    assert pump.hub.peers["s0"].rejected == {"invalid": 1}
+
+
+def report(phase: int, clusters: list[int], count: int = 1) -> Report:
+    statistics = write_statistics(Statistics(np.eye(DIM) + ONE, ZERO, count))
+    return Report(phase, tuple(ClusterStatistics(write_id(c), statistics) for c in clusters))
+
+
+def test_bad_reports_and_foreign_messages_are_refused(pump: Pump) -> None:
+    phase = pump.hub.server.phase
+    good = upload(pump, ONE, ZERO, 1)
+    bad = [
+        frame(pump, report(phase + 1, [0])),
+        frame(pump, report(phase, [0, 0])),
+        frame(pump, report(phase, [])),
+        frame(pump, Download(good.cluster, good.statistics)),
+        frame(pump, good, sender="s1"),
+        encode_frame(Receipt(VERSION, "s0", 10**9)),
+    ]
+    before = state(pump)
+    for data in bad:
+        pump.hub.release("s0")
+        assert refuse(pump, "s0", data) is not None
+        assert state(pump) == before
+    assert refuse(pump, "stranger", frame(pump, good)) is not None
+
+
+def test_repeated_and_overtaking_messages_change_nothing(pump: Pump) -> None:
+    good = upload(pump, ONE, ZERO, 1)
+    before = state(pump)
+    assert refuse(pump, "s0", frame(pump, good, ahead=0)) is None, "a repetition gets its receipt again"
+    assert refuse(pump, "s0", frame(pump, good, ahead=2)) is not None
+    assert state(pump) == before
+    assert pump.hub.peers["s0"].rejected == {"repeated": 1, "out of order": 1}
+    assert pump.hub.peers["s0"].offences == 0
+    assert refuse(pump, "s0", frame(pump, good)) is None
+    assert state(pump) != before
+
+
+def test_repeated_offences_lead_to_quarantine_until_an_operator_ends_it(pump: Pump) -> None:
+    for _ in range(QUARANTINE_AFTER):
+        assert refuse(pump, "s0", b"nonsense") is not None
+    good = frame(pump, upload(pump, ONE, ZERO, 1))
+    assert isinstance(refuse(pump, "s0", good), Quarantined)
+    assert not pump.hub.peers["s1"].quarantined
+    pump.run()
+    pump.hub.store.close()
+    pump.hub = pump.open_hub()
+    assert isinstance(refuse(pump, "s0", good), Quarantined), "it outlives a restart"
+    pump.hub.release("s0")
+    assert refuse(pump, "s0", good) is None
+
+
+def mutations(data: bytes, pick: st.DataObject) -> bytes:
+    """Cut, lengthen or change bytes of a valid frame."""
+    changed = bytearray(data)
+    for _ in range(pick.draw(st.integers(1, 4))):
+        place = pick.draw(st.integers(0, max(0, len(changed) - 1)))
+        match pick.draw(st.integers(0, 2)):
+            case 0 if changed:
+                changed[place] = pick.draw(st.integers(0, 255))
+            case 1:
+                del changed[place:]
+            case _:
+                changed[place:place] = pick.draw(st.binary(min_size=1, max_size=9))
+    return bytes(changed)
+
+
+def fuzz(pump: Pump, pick: st.DataObject) -> None:
+    """No bytes crash the global server, and what it refuses changes nothing."""
+    pump.hub.release("s0")
+    good = frame(pump, upload(pump, ONE, ZERO, 1))
+    kind = pick.draw(st.integers(0, 3))
+    if kind == 0:
+        data = pick.draw(st.binary(max_size=200))
+    elif kind == 1:
+        data = mutations(good, pick)
+    elif kind == 2:
+        payload = pick.draw(st.binary(max_size=200))
+        data = frame(pump, payload)
+    else:
+        numbers = st.floats(allow_nan=True, allow_infinity=True)
+        values = pick.draw(st.lists(numbers, min_size=DIM + 1, max_size=DIM + 1))
+        gram = np.outer(values[:DIM], [1.0] * DIM)
+        data = frame(pump, upload(pump, gram, values[1:], pick.draw(st.integers(-(2**62), 2**62))))
+    before = state(pump)
+    if refuse(pump, "s0", data) is not None:
+        assert state(pump) == before
+    assert np.isfinite(pump.hub.server.state.logdet).all()
+
+
+FUZZ = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+
+
+@settings(max_examples=100, **FUZZ)
+@given(pick=st.data())
+def test_fuzzed_messages(pump: Pump, pick: st.DataObject) -> None:
+    fuzz(pump, pick)
+
+
+@pytest.mark.slow
+@settings(max_examples=1_000, **FUZZ)
+@given(pick=st.data())
+def test_many_fuzzed_messages(pump: Pump, pick: st.DataObject) -> None:
+    fuzz(pump, pick)
+
+
+def test_no_name_and_no_raw_datum_crosses_the_link(tmp_path: Path) -> None:
+    """Every byte that a private federation carried: no user, no item, no number of a feature vector."""
+    pump = federation(tmp_path, "cdp-fclub-dc")
+    everything = b"".join(pump.seen)
+    assert len(everything) > 1000
+    for node in pump.locals.values():
+        assert not [user for user in node.rows if user.encode() in everything]
+        for features, item in node.store.reader.execute("SELECT features, item FROM decisions"):
+            assert item.encode() not in everything
+            assert not any(features[i : i + 8] in everything for i in range(0, 8 * DIM, 8))
+    pump.close()
+
+
+def test_exact_statistics_of_one_observation_are_that_observation(pump: Pump) -> None:
+    """Why the test above needs noise: without it an upload can be a feature vector."""
+    everything = b"".join(pump.seen)
+    rows = pump.locals["s0"].store.reader.execute("SELECT features FROM decisions WHERE reward = 1")
+    assert any(features in everything for (features,) in rows)

@@ -1,0 +1,112 @@
+"""Nodes with stores and channels do what the simulation's objects do, and lose nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fclub.environments.synthetic import Synthetic
+from fclub.service.settings import Model
+
+from .federation import CLUSTER_BOUND, Pump, in_process, name_of, register, totals, visits
+
+
+def play(pump: Pump, environment: Synthetic, rounds: int) -> list[int]:
+    choices = []
+    for user, items, reward in visits(environment, rounds):
+        node = pump.locals[f"s{environment.server_of[user]}"]
+        ids = [str(k) for k in range(len(items))]
+        decision = node.recommend(name_of(user), items, ids)
+        pump.run()
+        node.feedback(decision.id, reward(decision.index))
+        pump.run()
+        choices.append(decision.index)
+    return choices
+
+
+def model(environment: Synthetic, policy: str) -> Model:
+    return Model(policy=policy, dim=environment.problem.dim, expected_clusters=CLUSTER_BOUND)
+
+
+@pytest.mark.parametrize("name", ["fclub", "fclub-dc", "homo-dc"])
+def test_a_federation_of_nodes_equals_the_simulation(tmp_path: Path, name: str) -> None:
+    environment = Synthetic(users=8, clusters=2, servers=3, dim=4, items=5)
+    environment.start(1)
+    pump = Pump(tmp_path, model(environment, name), 3)
+    register(pump, environment)
+    pump.run()
+    choices = play(pump, environment, 400)
+    environment.start(1)
+    policy = in_process(name, environment)
+    expected = []
+    for user, items, reward in visits(environment, 400):
+        index = policy.recommend(user, items)
+        policy.update(user, items[index], reward(index))
+        expected.append(index)
+    assert choices == expected
+    assert policy.hub.phase == pump.hub.server.phase
+    assert policy.hub.members == pump.hub.server.members
+    for ours, theirs in zip(pump.hub.server.state, policy.hub.state, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert pump.hub.communications.uploads == policy.communications.uploads
+    pump.close()
+
+
+def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(tmp_path: Path) -> None:
+    environment = Synthetic(users=12, clusters=2, servers=3, dim=4, items=5)
+    environment.start(2)
+    pump = Pump(tmp_path, model(environment, "fclub-dc"), 3)
+    play(pump, environment, 100)
+    pump.away.add("s1")
+    learned = pump.locals["s1"].server.clusters.counts.sum()
+    for _ in range(20):
+        play(pump, environment, 20)
+        pump.hub.close_phase()
+        own, reported, waiting = totals(pump)
+        assert reported + waiting <= own
+    assert pump.locals["s1"].server.clusters.counts.sum() > learned, "cut off, it goes on learning"
+    assert pump.hub.server.phase > 6, "nobody waited for it"
+    pump.come_back("s1")
+    play(pump, environment, 50)
+    own, reported, waiting = totals(pump)
+    assert own == reported + waiting == 550
+    check_invariant(pump)
+    pump.close()
+
+
+def check_invariant(pump: Pump) -> None:
+    """What a local cluster holds, plus what waits for it, is the statistics of its global cluster."""
+    hub = pump.hub.server
+    for row, (number, cluster) in enumerate(hub.members):
+        local = pump.locals[f"s{number}"].server
+        c, k = local.ids.index(cluster), hub.state.group[row]
+        assert local.clusters.counts[c] + hub.state.pending_count[row] == hub.state.counts[k]
+        held = local.clusters.gram[c] + hub.state.pending_gram[row]
+        np.testing.assert_allclose(held, hub.state.gram[k], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("policy", ["fclub-dc", "cdp-fclub-dc"])
+def test_a_restart_at_any_moment_changes_nothing(tmp_path: Path, policy: str) -> None:
+    """Every node is reopened from its store again and again; the replay must be exact."""
+    environment = Synthetic(users=6, clusters=2, servers=2, dim=3, items=4)
+    environment.start(3)
+    pump = Pump(tmp_path, model(environment, policy), 2)
+    for step in range(12):
+        play(pump, environment, 10)
+        before = [*pump.hub.server.state, *pump.locals["s0"].server.clusters]
+        if step % 3 == 2:
+            pump.locals["s0"].snapshot()
+            pump.hub.snapshot()
+            pump.run()
+        pump.close()
+        pump.hub = pump.open_hub()
+        pump.locals = {name: pump.open_local(name) for name in pump.names}
+        after = [*pump.hub.server.state, *pump.locals["s0"].server.clusters]
+        for old, new in zip(before, after, strict=True):
+            np.testing.assert_array_equal(old, new)
+    own, reported, waiting = totals(pump)
+    assert own == reported + waiting == 120
+    check_invariant(pump)
+    pump.close()

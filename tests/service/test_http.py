@@ -1,0 +1,144 @@
+"""The routes of a local server, as an application sees them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+
+from fclub.service.serve import local_app
+
+from .conftest import ADMIN_TOKEN, DIM, HTTP, local_settings, offer, serving
+
+
+def recommend(client: httpx.Client, user: str = "ann", seed: int = 0) -> dict[str, object]:
+    answer = client.post(
+        "/v1/recommend", json={"user": user, "items": offer(np.random.default_rng(seed))}
+    )
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_reward_is_counted_once(client: httpx.Client) -> None:
+    decision = recommend(client)
+    body = {"decision": decision["decision"], "reward": 1.0}
+    assert client.post("/v1/feedback", json=body).json() == {"counted": True}
+    again = client.post("/v1/feedback", json=body)
+    assert (again.status_code, again.json()) == (200, {"counted": False})
+    assert client.post("/v1/feedback", json=body | {"reward": 0.0}).status_code == 409
+    assert client.get("/v1/users/ann").json()["observations"] == 1
+
+
+@pytest.mark.parametrize("decision", ["", "zz", "00" * 16])
+def test_an_unknown_decision_is_not_found(client: httpx.Client, decision: str) -> None:
+    assert client.post("/v1/feedback", json={"decision": decision, "reward": 0.5}).status_code == 404
+
+
+def test_a_late_reward_survives_a_restart(tmp_path: Path) -> None:
+    settings = local_settings(tmp_path)
+    with serving(local_app(settings)[0]) as client:
+        decision = recommend(client)["decision"]
+    with serving(local_app(settings)[0]) as client:
+        body = {"decision": decision, "reward": 1.0}
+        assert client.post("/v1/feedback", json=body).json() == {"counted": True}
+    with serving(local_app(settings)[0]) as client:
+        assert client.post("/v1/feedback", json=body).json() == {"counted": False}
+        assert client.get("/v1/users/ann").json()["observations"] == 1
+
+
+def test_batches_answer_entry_by_entry(client: httpx.Client) -> None:
+    items = offer(np.random.default_rng(0))
+    wrong = [{"id": "x", "features": [0.1] * (DIM + 1)}]
+    requests = [
+        {"user": "a", "items": items},
+        {"user": "b", "items": wrong},
+        {"user": "c", "items": items},
+    ]
+    results = client.post("/v1/recommend/batch", json={"requests": requests}).json()["results"]
+    assert [entry["status"] for entry in results] == [200, 422, 200]
+    rewards = [{"decision": results[0]["result"]["decision"], "reward": 1.0}] * 2
+    rewards += [rewards[0] | {"reward": 0.0}, {"decision": "ff", "reward": 1.0}]
+    results = client.post("/v1/feedback/batch", json={"requests": rewards}).json()["results"]
+    assert [entry["status"] for entry in results] == [200, 200, 409, 404]
+    assert client.get("/v1/users/b").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("{", 400),
+        ("[]", 422),
+        ('{"user": "", "items": []}', 422),
+        ('{"user": "a", "items": []}', 422),
+        ('{"user": "a", "items": [{"id": "i", "features": [1e999, 0, 0, 0]}]}', 422),
+        ('{"user": "a", "items": [{"id": "i", "features": [2.0, 0, 0, 0]}]}', 422),
+        ('{"user": "a", "items": [{"id": "i", "features": [0.5]}]}', 422),
+        ('{"user": "' + "é" * 70 + '", "items": [{"id": "i", "features": [1, 0, 0, 0]}]}', 422),
+        (
+            '{"user": "a", "items": ['
+            + ", ".join(['{"id": "i", "features": [1, 0, 0, 0]}'] * 21)
+            + "]}",
+            413,
+        ),
+        (" " * (HTTP.max_body_bytes + 1), 413),
+    ],
+)
+def test_bad_bodies_are_refused_and_change_nothing(
+    client: httpx.Client, body: str, status: int
+) -> None:
+    answer = client.post("/v1/recommend", content=body)
+    assert answer.status_code == status
+    assert "error" in answer.json() or status == 413
+    assert client.get("/v1/users/a").status_code == 404
+
+
+def test_too_many_requests(tmp_path: Path) -> None:
+    http = msgspec.structs.replace(HTTP, max_requests_per_second=3)
+    with serving(local_app(local_settings(tmp_path, http=http))[0]) as client:
+        codes = [client.get("/v1/clusters").status_code for _ in range(10)]
+    assert codes[:3] == [200, 200, 200]
+    assert 429 in codes
+
+
+ROUTES = [
+    ("POST", "/v1/recommend"),
+    ("POST", "/v1/feedback"),
+    ("POST", "/v1/recommend/batch"),
+    ("POST", "/v1/feedback/batch"),
+    ("GET", "/v1/clusters"),
+    ("GET", "/v1/users/ann"),
+    ("GET", "/v1/privacy"),
+    ("GET", "/v1/link"),
+    ("GET", "/metrics"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+@pytest.mark.parametrize("header", ["", "Bearer wrong", "Basic YTpi", "application-token"])
+def test_every_route_needs_a_token(client: httpx.Client, method: str, path: str, header: str) -> None:
+    answer = client.request(method, path, headers={"Authorization": header})
+    assert answer.status_code == 401
+
+
+def test_the_list_of_protected_routes_is_complete(tmp_path: Path) -> None:
+    open_routes = {"/healthz", "/readyz", "/openapi.json"}
+    known = {path.replace("ann", "{user:path}") for _, path in ROUTES} | open_routes
+    assert {route.path for route in local_app(local_settings(tmp_path))[0].routes} == known
+
+
+def test_observability(client: httpx.Client) -> None:
+    recommend(client)
+    assert client.get("/healthz").json()["status"] == "ok"
+    assert client.get("/readyz").json() == {"ready": True, "connected": True}
+    text = client.get("/metrics").text
+    assert "fclub_users 1.0" in text
+    assert 'fclub_http_requests_total{route="/v1/recommend",status="200"} 1.0' in text
+    assert client.get("/v1/privacy").json()["claimed"] is None
+    assert "/v1/feedback" in client.get("/openapi.json").json()["paths"]
+    assert (
+        client.get("/v1/clusters", headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}).status_code
+        == 200
+    )

@@ -1,0 +1,105 @@
+"""File, environment, options; errors that name the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fclub.errors import InvalidFile, InvalidSetting, PrivacyError, UnknownName
+from fclub.privacy.noise import SeededNoise
+from fclub.service.parts import local_node, policy_of
+from fclub.service.security import Guard, hash_token, new_token
+from fclub.service.settings import Http, LocalSettings, Model, load_settings, parse_assignments
+
+FILE = """
+store = "a.db"
+name = "file"
+[model]
+dim = 3
+[http]
+port = 1
+"""
+
+
+def test_options_win_over_environment_over_file(tmp_path: Path) -> None:
+    file = tmp_path / "local.toml"
+    file.write_text(FILE)
+    environment = {"FCLUB_NAME": "environment", "FCLUB_HTTP__PORT": "2", "OTHER": "x"}
+    found = load_settings(LocalSettings, file, {"http.port": 3, "name": None}, environment)
+    assert (found.store, found.name, found.http.port, found.model.dim) == ("a.db", "environment", 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"http.port": "many"}, "http.port"),
+        ({"http.port": 70000}, "http.port"),
+        ({"model.dim": 0}, "model.dim"),
+        ({"name": "no spaces"}, "name"),
+        ({"http.tokens": ["plain"]}, "http.tokens"),
+        ({"http.prot": 1}, "prot"),
+        ({"colour": "red"}, "colour"),
+        ({"store.x": 1}, "store"),
+    ],
+)
+def test_errors_name_the_key(tmp_path: Path, options: dict[str, object], key: str) -> None:
+    file = tmp_path / "local.toml"
+    file.write_text(FILE)
+    with pytest.raises(InvalidSetting, match=key):
+        load_settings(LocalSettings, file, options, {})
+
+
+def test_a_missing_key_is_named() -> None:
+    with pytest.raises(InvalidSetting, match="store"):
+        load_settings(LocalSettings, None, {"model.dim": 3}, {})
+
+
+@pytest.mark.parametrize("text", ["[http", "\xff"])
+def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "local.toml"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InvalidSetting, match=r"local\.toml"):
+        load_settings(LocalSettings, file, {}, {})
+
+
+def test_assignments() -> None:
+    assert parse_assignments(["a.b=1", 'c=["x"]']) == {"a.b": "1", "c": ["x"]}
+    with pytest.raises(InvalidSetting):
+        parse_assignments(["nonsense"])
+
+
+def test_unknown_policies_and_parameters_are_refused() -> None:
+    for model in (Model(policy="linucb", dim=3), Model(policy="none", dim=3)):
+        with pytest.raises(InvalidSetting, match=r"model\.policy"):
+            policy_of(model)
+    with pytest.raises(UnknownName, match="colour"):
+        policy_of(Model(dim=3, parameters={"colour": 1}))
+
+
+def test_tokens() -> None:
+    token = new_token()
+    guard = Guard(Http(tokens=[hash_token(token)]))
+    assert guard.allows(f"Bearer {token}", "application")
+    assert not guard.allows(f"Bearer {token}", "admin")
+    assert not guard.allows(None, "application")
+    with pytest.raises(InvalidSetting, match=r"http\.tokens"):
+        Guard(Http())
+
+
+def test_a_store_is_bound_to_its_name_and_model(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.db")
+    local_node(LocalSettings(model=Model(dim=3), store=store, name="a")).store.close()
+    for changed in (
+        LocalSettings(model=Model(dim=4), store=store, name="a"),
+        LocalSettings(model=Model(dim=3), store=store, name="b"),
+    ):
+        with pytest.raises(InvalidFile):
+            local_node(changed)
+
+
+def test_a_deployment_refuses_seeded_noise(tmp_path: Path) -> None:
+    settings = LocalSettings(model=Model(policy="cdp-fclub-dc", dim=3), store=str(tmp_path / "s.db"))
+    with pytest.raises(PrivacyError, match="seed"):
+        local_node(settings, SeededNoise(np.random.default_rng(0)))
