@@ -11,6 +11,7 @@ from fclub.policies.clustered import ClubPolicy, SclubPolicy
 from fclub.policies.federated import TABLE, FederatedPolicy
 from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
 from fclub.policies.mixture import MixturePolicy
+from fclub.policies.tuned import tuned
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def _federated(name: str) -> Entry:
     def make(**parameters: Parameter) -> Policy:
         return FederatedPolicy(name, TABLE[name], **parameters)
 
-    return Entry(make, SUMMARIES[name], vars(TABLE[name]), FederatedPolicy.defaults)
+    return Entry(make, SUMMARIES[name], vars(TABLE[name]), FederatedPolicy.defaults | tuned(name))
 
 
 def _mixture(name: str, noise: str, summary: str) -> Entry:
@@ -53,7 +54,7 @@ def _plain(name: str, kind: type[Policy], summary: str, oracle: bool = False) ->
     def make(**parameters: Parameter) -> Policy:
         return kind(name, **parameters)
 
-    return Entry(make, summary, {}, kind.defaults, oracle)
+    return Entry(make, summary, {}, kind.defaults | tuned(name), oracle)
 
 
 POLICIES: dict[str, Entry] = {name: _federated(name) for name in TABLE} | {
@@ -74,7 +75,7 @@ POLICIES: dict[str, Entry] = {name: _federated(name) for name in TABLE} | {
 
 
 def make_policy(name: str, **parameters: Parameter) -> Policy:
-    """A policy that is not started yet; unknown names and impossible parameters are refused."""
+    """A policy at its tuned constants, not started yet; what is unknown or impossible is refused."""
     if name not in POLICIES:
         raise UnknownName("policy", name, POLICIES)
-    return POLICIES[name].make(**parameters)
+    return POLICIES[name].make(**(tuned(name) | parameters))
