@@ -1,19 +1,42 @@
 PYTHON ?= python3
-VENV := .venv
-BIN := $(VENV)/bin
+BIN := .venv/bin
 
-.PHONY: demo test lint
+.PHONY: demo test test-slow lint lock clean
 
-$(VENV)/ready: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -e . pytest hypothesis pytest-cov ruff mypy import-linter
+# Locked versions first, then the package itself without looking for any others.
+.venv/ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-demo: $(VENV)/ready
-	$(BIN)/fclub policies
+demo: .venv/ready
+	$(BIN)/fclub demo
 
-test: $(VENV)/ready
+test: .venv/ready
 	$(BIN)/pytest
 
-lint: $(VENV)/ready
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+test-slow: .venv/cluster
+	$(BIN)/pytest -m slow
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Dask and Ray, for the tests that start a cluster of each.
+.venv/cluster: .venv/ready requirements-cluster.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-cluster.lock
+	touch $@
+
+# Refresh the locked versions from pyproject.toml.
+COMPILE := $(BIN)/pip-compile --quiet --strip-extras --no-header --no-annotate --no-emit-index-url \
+	--no-emit-trusted-host --no-emit-find-links --no-emit-options
+lock: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check pip-tools
+	$(COMPILE) --extra dev --extra pandas -o requirements.lock pyproject.toml
+	$(COMPILE) --extra dask --extra ray -c requirements.lock -o requirements-cluster.lock pyproject.toml
+
+clean:
+	rm -rf .venv

@@ -7,6 +7,8 @@ FclubError
 │   └── UnknownName     no policy, environment, … of that name
 ├── NotStarted          a policy was used before `start`
 ├── InvalidFile         a saved state, trace or data file is corrupted or foreign
+│   └── InvalidRatings  a line of a ratings file or log cannot be read, or what it says cannot be
+├── DataMissing         a data set or array that is neither here nor downloadable
 ├── InvalidMessage      what arrived over a link cannot be what a peer sent
 ├── NumericalError      a matrix that must be positive definite is not
 └── PrivacyError        a release that the guarantee does not allow
@@ -66,6 +68,18 @@ class NotStarted(FclubError):
 
 class InvalidFile(FclubError):
     """A file that is not what its reader expects; nothing was changed."""
+
+
+class InvalidRatings(InvalidFile):
+    """A file of ratings or logged feedback with a fault; `line` is where, counted from 1."""
+
+    def __init__(self, path: object, line: int, reason: str) -> None:
+        super().__init__(f"{path}, line {line}: {reason}")
+        self.line, self.reason = line, reason
+
+
+class DataMissing(FclubError):
+    """Data that has to be fetched or pointed at first; the message says how."""
 
 
 class InvalidMessage(FclubError):

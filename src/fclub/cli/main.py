@@ -15,9 +15,15 @@ from fclub import __version__
 from fclub.errors import FclubError, InvalidInput
 
 COMMANDS: dict[str, str] = {
-    "global": "Run the global server of a federation.",
-    "local": "Run a local server: it recommends, learns, keeps raw data at home.",
+    "demo": "The paper's synthetic comparison: all policies, a few seeds, a table and a picture.",
+    "run": "Run policies in an environment, seed by seed, and compare them.",
     "policies": "List the policies, their switches and parameters.",
+    "data": "Download and verify a data set, or take it from a file.",
+    "bench": "Measure speed and memory, as ratios within one run.",
+    "privacy": "Noise for a budget; what a ledger has spent.",
+    "audit": "Attack the privacy of a mechanism or a policy; exit 1 when it leaks more than claimed.",
+    "local": "Run a local server: it recommends, learns, keeps raw data at home.",
+    "global": "Run the global server of a federation.",
     "up": "Run a whole federation on this machine, with simulated visitors.",
 }
 """Name and help of every command; its typer app is `app` in fclub.cli.<name>, `_` after a keyword."""

@@ -14,6 +14,9 @@ from fclub.core.compiling import compiled
 from fclub.core.kernels import distance, width
 from fclub.core.types import Counts, Edges, Flags, Floats, Indices
 
+PORTION = 1 << 16
+"""Edges that are looked at together when components are worked out, unless there are more users."""
+
 DENSE_USERS = 2_000
 """Up to so many users a server's graph starts complete; above, it starts as a sparse random graph."""
 
@@ -29,7 +32,7 @@ def far_apart(
         far[e] = distance(theta[i], theta[j]) > threshold
 
 
-def number_by_first(labels: Indices) -> Indices:
+def number_by_first(labels: Indices | Edges) -> Indices:
     """Rename labels to 0, 1, … in the order in which they first appear."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
@@ -38,10 +41,24 @@ def number_by_first(labels: Indices) -> Indices:
 
 
 def components(nodes: int, first: Edges | Indices, second: Edges | Indices) -> Indices:
-    """Connected components of an undirected graph, numbered by their first node."""
-    links = coo_array((np.ones(len(first), dtype=np.bool_), (first, second)), shape=(nodes, nodes))
-    _, labels = connected_components(links, directed=False)
+    """Connected components of an undirected graph, numbered by their first node.
+
+    Edges are taken in portions: the components so far are the nodes of the next portion's graph, so
+    the memory needed beside the edges is that of one portion.
+    """
+    labels = np.arange(nodes, dtype=np.int32)
+    portion = max(nodes, PORTION)
+    for start in range(0, len(first), portion):
+        a, b = labels[first[start : start + portion]], labels[second[start : start + portion]]
+        apart = a != b
+        labels = _components(int(labels.max()) + 1, a[apart], b[apart])[labels]
     return number_by_first(labels)
+
+
+def _components(nodes: int, first: Edges, second: Edges) -> Edges:
+    links = coo_array((np.ones(len(first), dtype=np.bool_), (first, second)), shape=(nodes, nodes))
+    labels: Edges = connected_components(links, directed=False)[1]
+    return labels
 
 
 def complete_edges(users: int) -> tuple[Edges, Edges]:

@@ -10,7 +10,6 @@ The cache therefore lives in a folder named after a digest of every file that ho
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Callable
 from functools import lru_cache
@@ -20,22 +19,23 @@ from typing import Any, TypeVar
 import numba
 from numba.core import config as numba_config
 
+from fclub.paths import cache_root
+
 njit: Any = numba.njit
+typeof: Any = numba.typeof
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @lru_cache(maxsize=1)
 def cache_folder() -> str:
-    """Where compiled kernels are kept: FCLUB_CACHE_DIR, the user's cache, or a temporary folder."""
+    """Where compiled kernels are kept: in the cache, or in a temporary folder."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(package.glob("*/*.py")):
         text = source.read_bytes()
         if b"@compiled" in text:
             digest.update(text)
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    base = Path(os.environ.get("FCLUB_CACHE_DIR") or os.path.join(cache, "fclub"))
-    folder = base / f"kernels-{digest.hexdigest()[:16]}"
+    folder = cache_root() / f"kernels-{digest.hexdigest()[:16]}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

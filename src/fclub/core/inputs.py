@@ -15,9 +15,12 @@ NORM_TOLERANCE = 1e-9
 
 def _floats(features: object) -> Matrix:
     try:
-        return np.ascontiguousarray(features, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidFeatures(f"features are not numbers: {error}", features) from None
+        array = np.asarray(features)
+    except ValueError as error:  # rows of different lengths
+        raise InvalidFeatures(f"features are not an array: {error}", features) from None
+    if array.dtype.kind not in "iuf":
+        raise InvalidFeatures(f"features are not numbers but {array.dtype}", features)
+    return np.ascontiguousarray(array, dtype=np.float64)
 
 
 def _check_rows(array: Matrix, dim: int) -> None:
@@ -25,11 +28,12 @@ def _check_rows(array: Matrix, dim: int) -> None:
         raise InvalidFeatures(
             f"features have length {array.shape[-1]}, expected {dim}", array.shape[-1]
         )
-    norms = np.sqrt(np.sum(array * array, axis=-1))
-    if not np.all(np.isfinite(norms)):
+    if not np.all(np.isfinite(array)):
         raise InvalidFeatures("features must be finite", array)
-    if norms.max() > 1.0 + NORM_TOLERANCE:
-        raise InvalidFeatures(f"features have norm {norms.max():.6g}, above 1", float(norms.max()))
+    with np.errstate(over="ignore"):
+        norm = float(np.sqrt(np.sum(array * array, axis=-1)).max())
+    if norm > 1.0 + NORM_TOLERANCE:
+        raise InvalidFeatures(f"features have norm {norm:.6g}, above 1", norm)
 
 
 def as_items(items: object, dim: int) -> Matrix:
@@ -54,6 +58,8 @@ def as_features(x: object, dim: int) -> Vector:
 
 def as_reward(reward: object) -> float:
     """A finite number in [0, 1]."""
+    if isinstance(reward, str | bytes):
+        raise InvalidReward(f"reward {reward!r} is not a number", reward)
     try:
         value = float(reward)  # type: ignore[arg-type]
     except (TypeError, ValueError):

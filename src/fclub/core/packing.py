@@ -19,11 +19,20 @@ def flatten(state: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def rebuild(state: Any, arrays: dict[str, Any], prefix: str = "") -> Any:
-    """The same named tuple with its arrays replaced by those of `flatten`."""
+    """The same named tuple with its arrays replaced by those of `flatten`.
+
+    Only the number of rows may differ; anything else is not of this state, and a ValueError.
+    """
     changes: dict[str, Any] = {}
     for name, value in state._asdict().items():
         if isinstance(value, np.ndarray):
-            changes[name] = arrays[prefix + name]
+            changes[name] = _like(value, arrays[prefix + name], prefix + name)
         elif isinstance(value, tuple):
             changes[name] = rebuild(value, arrays, f"{prefix}{name}.")
     return state._replace(**changes)
+
+
+def _like(old: Any, new: Any, name: str) -> Any:
+    if new.dtype != old.dtype or new.shape[1:] != old.shape[1:] or new.ndim != old.ndim:
+        raise ValueError(f"{name} is {new.dtype}{new.shape}, expected {old.dtype} rows {old.shape[1:]}")
+    return new

@@ -12,13 +12,15 @@ from numpy.random import SeedSequence
 from fclub.config import Problem
 from fclub.core.types import Floats, Indices, Matrix
 from fclub.environments.world import (
+    Catalogue,
     World,
     draw_items,
     draw_reward,
     draw_user,
+    no_catalogue,
     regret_of,
 )
-from fclub.errors import NotStarted
+from fclub.errors import InvalidInput, NotStarted
 
 Parameter = float | int | str | bool | None
 
@@ -32,15 +34,30 @@ class Outcome:
 
 
 class Environment(ABC):
-    """Same seed, same users, items and reward draws, whatever the policy does."""
+    """Same seed, same users, items and reward draws, whatever the policy does.
+
+    `labels` (the true clusters) and `server_of` are final once `start` has run: where users are drawn
+    from data they depend on the seed.
+    """
 
     name: ClassVar[str]
     problem: Problem
     server_of: Indices
-    labels: Indices
+    _labels: Indices | None = None
 
-    @abstractmethod
-    def get_params(self) -> dict[str, Parameter]: ...
+    @property
+    def labels(self) -> Indices:
+        if self._labels is None:
+            raise NotStarted(f"{self.name}: call start(seed) first")
+        return self._labels
+
+    @labels.setter
+    def labels(self, labels: Indices) -> None:
+        self._labels = labels
+
+    def get_params(self) -> dict[str, Parameter]:
+        """The settings that a trace should mention."""
+        return {}
 
     @abstractmethod
     def start(self, seed: int | SeedSequence) -> None:
@@ -60,7 +77,7 @@ class Environment(ABC):
 
 
 class LinearEnvironment(Environment):
-    """Rewards are Bernoulli(θᵀx), items are drawn afresh for every visit."""
+    """Items are drawn afresh for every visit; rewards are Bernoulli(θᵀx), or a catalogue's."""
 
     items: int
     _world: World | None = None
@@ -83,20 +100,27 @@ class LinearEnvironment(Environment):
     @abstractmethod
     def _kind(self) -> int: ...
 
+    def _catalogue(self) -> Catalogue:
+        """Real items, where there are any; called after `_draw_theta`."""
+        return no_catalogue()
+
     def start(self, seed: int | SeedSequence) -> None:
         sequence = seed if isinstance(seed, SeedSequence) else SeedSequence(seed)
         users, arrivals, items, rewards = (np.random.default_rng(s) for s in sequence.spawn(4))
-        self._world = World(self._kind, self._draw_theta(users), arrivals, items, rewards)
+        theta = self._draw_theta(users)
+        self._world = World(self._kind, theta, arrivals, items, rewards, self._catalogue())
 
     def visit(self) -> tuple[int, Matrix]:
         self._user = draw_user(self.world)
         self._items = np.empty((self.items, self.problem.dim))
-        draw_items(self.world, self._items)
+        draw_items(self.world, self._user, self._items)
         return self._user, self._items.copy()
 
     def feedback(self, index: int) -> Outcome:
+        if not 0 <= index < self.items:
+            raise InvalidInput(f"there is no item {index}, only 0 to {self.items - 1}", index)
         regret = regret_of(self.world, self._user, self._items, index)
-        return Outcome(draw_reward(self.world, self._user, self._items[index]), regret)
+        return Outcome(draw_reward(self.world, self._user, self._items, index), regret)
 
     def pack(self) -> World:
         return self.world

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import inspect
 
+from fclub.environments.arrays import Arrays, MovieLens, Yelp
 from fclub.environments.base import Environment, Parameter
+from fclub.environments.liked import Liked
+from fclub.environments.ratings import RatedItems
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import UnknownName
 
-ENVIRONMENTS: dict[str, type[Environment]] = {Synthetic.name: Synthetic}
+ENVIRONMENTS: dict[str, type[Environment]] = {
+    kind.name: kind for kind in (Synthetic, MovieLens, Yelp, Arrays, RatedItems, Liked)
+}
 
 
 def make_environment(name: str, **parameters: Parameter) -> Environment:

@@ -10,8 +10,9 @@ import numpy as np
 from fclub.config import Problem, require
 from fclub.core.types import Floats, Vector
 from fclub.environments.base import LinearEnvironment, Parameter
+from fclub.environments.form import HALF
 from fclub.environments.placement import place
-from fclub.environments.world import DIRECTIONS, HALF, NON_NEGATIVE
+from fclub.environments.world import DIRECTIONS, NON_NEGATIVE
 
 KINDS = ("authors", "orthogonal")
 
@@ -71,9 +72,11 @@ class Synthetic(LinearEnvironment):
         theta = np.zeros((n, d))
         if self.kind == "authors":
             centres = _unit(rng.standard_normal((m, d - 1)))
-            towards = _unit(rng.standard_normal((n, d - 1)))
-            for i, label in enumerate(self.labels):
-                theta[i, :-1] = HALF * _turn(centres[label], towards[i], self.spread / HALF)
+            theta[:, :-1] = HALF * centres[self.labels]
+            if self.spread > 0.0:
+                towards = _unit(rng.standard_normal((n, d - 1)))
+                for i, label in enumerate(self.labels):
+                    theta[i, :-1] = HALF * _turn(centres[label], towards[i], self.spread / HALF)
             theta[:, -1] = HALF
         else:
             support = np.arange(d) * m // d == np.arange(m)[:, None]

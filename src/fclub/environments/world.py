@@ -7,15 +7,34 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fclub.core.compiling import compiled
+from fclub.core.compiling import compiled, inner
 from fclub.core.kernels import dot
-from fclub.core.types import Floats, Matrix, Vector
+from fclub.core.types import Floats, Indices, Matrix
+from fclub.environments.form import HALF
 
-DIRECTIONS, NON_NEGATIVE = 0, 1
-"""How items are drawn: a random direction beside a constant, or a random non-negative direction."""
+DIRECTIONS, NON_NEGATIVE, CATALOGUE = 0, 1, 2
+"""How items are drawn: a random direction beside a constant, a random non-negative direction, or
+real items from a catalogue."""
 
-HALF = sqrt(0.5)
-"""The constant last feature of an item, and the norm of the rest of it."""
+
+class Catalogue(NamedTuple):
+    """Real items: `features` (M, d), and for every user the items it may be offered.
+
+    User u's candidates are positions starts[u] to starts[u+1] of `candidates` (item numbers) and
+    `liked` (its reward for them). Drawing an offer shuffles them within the user's part: the first K
+    are the offer.
+    """
+
+    features: Floats
+    starts: Indices
+    candidates: Indices
+    liked: Floats
+
+
+def no_catalogue() -> Catalogue:
+    """What a world with random items has in its place."""
+    none = np.zeros(0, dtype=np.int64)
+    return Catalogue(np.zeros((0, 0)), none, none, np.zeros(0))
 
 
 class World(NamedTuple):
@@ -26,6 +45,7 @@ class World(NamedTuple):
     arrivals: np.random.Generator
     items: np.random.Generator
     rewards: np.random.Generator
+    catalogue: Catalogue
 
 
 @compiled
@@ -35,9 +55,27 @@ def draw_user(world: World) -> int:
     return int(min(world.arrivals.random() * n, n - 1))
 
 
+@inner
+def _offer(world: World, user: int, items: Matrix) -> None:
+    """K different candidates of this user: the first K steps of a shuffle."""
+    shelf = world.catalogue
+    first, end = shelf.starts[user], shelf.starts[user + 1]
+    for k in range(items.shape[0]):
+        here = first + k
+        left = end - here
+        other = here + int(min(world.items.random() * left, left - 1))
+        item, liked = shelf.candidates[other], shelf.liked[other]
+        shelf.candidates[other], shelf.liked[other] = shelf.candidates[here], shelf.liked[here]
+        shelf.candidates[here], shelf.liked[here] = item, liked
+        items[k] = shelf.features[item]
+
+
 @compiled
-def draw_items(world: World, items: Matrix) -> None:
+def draw_items(world: World, user: int, items: Matrix) -> None:
     """Fill a (K, d) array with the items of one visit."""
+    if world.kind == CATALOGUE:
+        _offer(world, user, items)
+        return
     count, d = items.shape
     free = d - 1 if world.kind == DIRECTIONS else d
     for k in range(count):
@@ -55,17 +93,25 @@ def draw_items(world: World, items: Matrix) -> None:
             items[k, d - 1] = HALF
 
 
+@inner
+def _expected_reward(world: World, user: int, items: Matrix, index: int) -> float:
+    """θᵀx, or whether the user liked the item."""
+    if world.kind == CATALOGUE:
+        return float(world.catalogue.liked[world.catalogue.starts[user] + index])
+    return dot(world.theta[user], items[index])
+
+
 @compiled
 def regret_of(world: World, user: int, items: Matrix, index: int) -> float:
     """Expected reward of the best item minus that of the chosen one."""
-    chosen = dot(world.theta[user], items[index])
+    chosen = _expected_reward(world, user, items, index)
     best = chosen
     for k in range(items.shape[0]):
-        best = max(best, dot(world.theta[user], items[k]))
+        best = max(best, _expected_reward(world, user, items, k))
     return best - chosen
 
 
 @compiled
-def draw_reward(world: World, user: int, x: Vector) -> float:
+def draw_reward(world: World, user: int, items: Matrix, index: int) -> float:
     """A Bernoulli reward; one uniform number per visit, whatever was chosen."""
-    return 1.0 if world.rewards.random() < dot(world.theta[user], x) else 0.0
+    return 1.0 if world.rewards.random() < _expected_reward(world, user, items, index) else 0.0

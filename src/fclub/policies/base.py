@@ -15,22 +15,25 @@ from fclub.errors import InvalidSetting, NotStarted, UnknownName, UnknownUser
 from fclub.protocol.link import Communications
 
 Parameter = float | int | str | bool | None
+_COMMON = {"name", "_parameters", "_problem", "server_of", "truth", "observations"}
+"""Attributes of every policy, which its file holds anyway."""
 
 
 class Policy(ABC):
     """A policy is unbound until `start`; its constructor only stores and checks parameters.
 
-    Subclasses implement `_start`, `_recommend`, `_update`, `labels_`, `theta_` and the two halves of
-    a saved file. Those that can be played inside compiled code also implement `pack` and `unpack`.
+    Subclasses implement `_start`, `_recommend`, `_update` and `theta_`; `labels_`, if users share
+    anything; `state` and `restore`, if their attributes are more than arrays, generators and plain
+    values. Those that can be played inside compiled code also implement `pack` and `unpack`.
     """
 
     defaults: ClassVar[dict[str, Parameter]] = {}
 
-    def __init__(self, name: str, **parameters: Parameter) -> None:
+    def __init__(self, name: str = "", **parameters: Parameter) -> None:
+        self.name = name or type(self).__name__.lower()
         for key in parameters:
             if key not in self.defaults:
-                raise UnknownName(f"parameter of {name}", key, self.defaults)
-        self.name = name
+                raise UnknownName(f"parameter of {self.name}", key, self.defaults)
         self._parameters = self.defaults | parameters
         self._problem: Problem | None = None
         self.server_of: Indices = np.zeros(0, dtype=np.int64)
@@ -126,21 +129,35 @@ class Policy(ABC):
     def _update(self, user: int, x: Vector, y: float) -> None: ...
 
     @property
-    @abstractmethod
     def labels_(self) -> Indices:
-        """One integer per user: its (global) cluster."""
+        """One integer per user: its (global) cluster; by default everybody is alone."""
+        return np.arange(self.problem.users)
 
     @property
     @abstractmethod
     def theta_(self) -> Floats:
         """(n, d): the estimate that each user is served from."""
 
-    @abstractmethod
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays and JSON-ready values from which `restore` continues."""
+        arrays: dict[str, Any] = {}
+        values: dict[str, Any] = {}
+        for key in vars(self).keys() - _COMMON:
+            value = getattr(self, key)
+            if isinstance(value, np.ndarray):
+                arrays[key] = value
+            else:
+                drawn = isinstance(value, np.random.Generator)
+                values[key] = value.bit_generator.state if drawn else value
+        return arrays, values
 
-    @abstractmethod
-    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None: ...
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        """Continue from what `state` gave; the policy was started on the same problem before."""
+        for key, value in (arrays | values).items():
+            if isinstance(getattr(self, key), np.random.Generator):
+                getattr(self, key).bit_generator.state = value
+            else:
+                setattr(self, key, value)
 
     def save(self, path: object) -> None:
         """Write everything to one .npz file, without pickle."""
@@ -153,7 +170,7 @@ class Policy(ABC):
         """The policy that `save` wrote, ready to continue."""
         from fclub.policies.saving import load_policy
 
-        policy = load_policy(path)
+        policy = load_policy(path, cls)
         if not isinstance(policy, cls):
             raise InvalidSetting(f"{path} holds a {policy.name}, not a {cls.__name__}", policy.name)
         return policy

@@ -15,6 +15,7 @@ from fclub.core.federation import GlobalClusters, LocalClusters
 from fclub.core.statistics import Packed
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.core.ucb import NoiseBounds, Rules, make_rules, ridge_bounds, tree_bounds
+from fclub.errors import NumericalError
 from fclub.policies.base import Parameter, Policy
 from fclub.policies.rows import Rows
 from fclub.privacy.noise import NoiseSource, NoNoise, SeededNoise
@@ -198,6 +199,8 @@ class FederatedPolicy(Policy):
         )
 
     def unpack(self, state: Federation) -> None:
+        if np.any(np.isnan(state.local.growth)):
+            raise NumericalError("statistics of a cluster are indefinite")
         start = 0
         for server in self.servers:
             stop = start + len(server.ids)

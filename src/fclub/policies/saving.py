@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import struct
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,15 @@ import numpy as np
 from fclub.config import Problem
 from fclub.errors import FclubError, InvalidFile
 from fclub.policies.base import Policy
-from fclub.policies.registry import make_policy
+from fclub.policies.registry import POLICIES, make_policy
 
 FORMAT = "fclub-policy"
 VERSION = 1
+UNREADABLE = (
+    *(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError),
+    *(RuntimeError, MemoryError, SyntaxError, struct.error, zlib.error, zipfile.BadZipFile),
+)
+"""What numpy and zipfile raise on a damaged or foreign file."""
 
 
 def write_npz(path: object, arrays: dict[str, Any], header: dict[str, Any]) -> None:
@@ -37,12 +45,12 @@ def write_npz(path: object, arrays: dict[str, Any], header: dict[str, Any]) -> N
 def read_npz(path: object, format_name: str, version: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arrays and header of a file that `write_npz` wrote, or `InvalidFile`."""
     try:
-        with np.load(str(path), allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
+        with open(str(path), "rb") as file, np.load(file, allow_pickle=False) as members:
+            arrays = {key: members[key] for key in members.files}
         header = json.loads(arrays.pop("header").tobytes())
     except FileNotFoundError:
         raise InvalidFile(f"there is no file {path}") from None
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise InvalidFile(f"{path} is not a {format_name} file: {error}") from None
     if not isinstance(header, dict) or header.get("format") != format_name:
         raise InvalidFile(f"{path} is not a {format_name} file")
@@ -62,21 +70,32 @@ def save_policy(policy: Policy, path: object) -> None:
         "observations": policy.observations,
         "values": values,
     }
-    known = {"server_of": policy.server_of}
-    if policy.truth is not None:
-        known["truth"] = policy.truth
-    write_npz(path, arrays | known, header)
+    write_npz(path, {f"state.{name}": array for name, array in arrays.items()} | _known(policy), header)
 
 
-def load_policy(path: object) -> Policy:
+def _known(policy: Policy) -> dict[str, Any]:
+    """What the policy was told before its first round."""
+    truth = {} if policy.truth is None else {"truth": policy.truth}
+    return {"server_of": policy.server_of} | truth
+
+
+def _make(kind: type[Policy], name: str, parameters: dict[str, Any]) -> Policy:
+    """A registered policy by its name, anybody's own by its class."""
+    if name in POLICIES or inspect.isabstract(kind):
+        return make_policy(name, **parameters)
+    return kind(name, **parameters)
+
+
+def load_policy(path: object, kind: type[Policy]) -> Policy:
     arrays, header = read_npz(path, FORMAT, VERSION)
+    own = {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
     try:
-        policy = make_policy(header["policy"], **header["parameters"])
+        policy = _make(kind, header["policy"], header["parameters"])
         if "truth" in arrays:
             policy.reveal(arrays["truth"])
         policy.start(Problem(**header["problem"]), arrays["server_of"], seed=0)
-        policy.restore(arrays, header["values"])
+        policy.restore(own, header["values"])
         policy.observations = int(header["observations"])
-    except (KeyError, TypeError, ValueError, IndexError, FclubError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, FclubError) as error:
         raise InvalidFile(f"{path} does not hold a whole policy: {error}") from None
     return policy

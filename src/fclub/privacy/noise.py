@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import os
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from scipy.special import ndtri
 
 from fclub.core.types import Matrix
+from fclub.errors import InvalidSetting, PrivacyError
 
 
 class NoiseSource(Protocol):
-    """Independent standard normal numbers."""
+    """Independent standard normal numbers. Whoever knows the seed of a `seeded` one can remove it."""
+
+    @property
+    def seeded(self) -> bool: ...
 
     def gaussian(self, side: int) -> Matrix:
         """A fresh side × side matrix."""
@@ -19,6 +25,8 @@ class NoiseSource(Protocol):
 class NoNoise:
     """For policies that send exact statistics: nothing is ever drawn."""
 
+    seeded: ClassVar[bool] = False
+
     def gaussian(self, side: int) -> Matrix:
         return np.zeros((0, 0))
 
@@ -26,8 +34,62 @@ class NoNoise:
 class SeededNoise:
     """Reproducible noise for simulation. Who knows the seed can remove it: never deploy this."""
 
+    seeded: ClassVar[bool] = True
+
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
 
     def gaussian(self, side: int) -> Matrix:
         return self.rng.standard_normal((side, side))
+
+
+class SecureNoise:
+    """Normal numbers from the operating system's entropy, which no one can replay.
+
+    Every number is the sum of four independent ones over 2, each the inverse distribution function at
+    the midpoint of one of 2⁵² equal cells. Doubles are not the reals: the set of sums a double can
+    take depends slightly on the data, and attacks on single samples exploit that. Four summands make
+    the inversion they rely on infeasible in practice; it is a mitigation, not a proof.
+    """
+
+    seeded: ClassVar[bool] = False
+    summands: ClassVar[int] = 4
+
+    def gaussian(self, side: int) -> Matrix:
+        size = self.summands * side * side
+        cells = np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(12)
+        normal: Matrix = ndtri((cells.astype(np.float64) + 0.5) * 2.0**-52)
+        total = normal.reshape(self.summands, side, side).sum(axis=0)
+        return np.asarray(total / np.sqrt(self.summands), dtype=np.float64)
+
+
+class DiscreteNoise:
+    """Discrete Gaussian on a grid of 2⁻²⁰, sampled exactly by OpenDP (extra `opendp`).
+
+    No double is involved in drawing, so sampling itself cannot betray anything. Scaling the draw and
+    adding it to statistics is still done in doubles, as with `SecureNoise`.
+    """
+
+    seeded: ClassVar[bool] = False
+    steps: ClassVar[float] = 2.0**20
+
+    def __init__(self) -> None:
+        try:
+            import opendp.prelude as dp
+        except ImportError:
+            raise InvalidSetting("discrete noise needs OpenDP: pip install 'fclub[opendp]'") from None
+        dp.enable_features("contrib")
+        domain, metric = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
+        self._draw: Any = dp.m.make_gaussian(domain, metric, scale=self.steps)
+
+    def gaussian(self, side: int) -> Matrix:
+        whole = self._draw([0] * (side * side))
+        return np.array(whole, dtype=np.float64).reshape(side, side) / self.steps
+
+
+def require_secure(source: NoiseSource) -> None:
+    """A deployment that promises privacy calls this before it starts."""
+    if source.seeded:
+        raise PrivacyError("a deployment cannot draw its noise from a seed; use secure noise")
+    if isinstance(source, NoNoise):
+        raise PrivacyError("a deployment that promises privacy cannot run without noise")

@@ -211,6 +211,7 @@ class LocalServer:
             return
         if plan.renew and [read_id(p.cluster) for p in plan.clusters] != staged.ids:
             raise InvalidMessage("a plan must cover exactly the clusters that were reported")
+        starts = [read_statistics(entry.statistics, self.dim) for entry in plan.clusters]
         self.staged, self.held = None, {}
         if not plan.renew:
             for c, statistics in held.items():
@@ -220,8 +221,7 @@ class LocalServer:
         now = total_by_label(self.users, staged.labels, len(staged.ids))
         clusters.nodes[:], clusters.noise[:] = staged.nodes, staged.noise
         clusters.leaves[:] = 1
-        for c, entry in enumerate(plan.clusters):
-            start = read_statistics(entry.statistics, self.dim)
+        for c, (start, entry) in enumerate(zip(starts, plan.clusters, strict=True)):
             clusters.gram[c], clusters.moment[c] = start.gram, start.moment
             clusters.counts[c], clusters.sharing[c] = start.count, entry.sharing
             renew_buffer(clusters, c, self.noise.gaussian(self.dim + 1), self.rules)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fclub.core import club, independent, sclub
 from fclub.core import federation as fed
-from fclub.core.compiling import compiled, inner
+from fclub.core.compiling import compiled, inner, typeof
 from fclub.core.statistics import observe
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.environments.world import World, draw_items, draw_reward, draw_user, regret_of
@@ -57,10 +57,10 @@ def _play(
     """Play rounds; add regret and reward to `totals`; note choices if there is room for them."""
     for t in range(rounds):
         user = draw_user(world)
-        draw_items(world, items)
+        draw_items(world, user, items)
         index = recommend(state, user, items)  # type: ignore[name-defined]  # noqa: F821
         totals[0] += regret_of(world, user, items, index)
-        y = draw_reward(world, user, items[index])
+        y = draw_reward(world, user, items, index)
         totals[1] += y
         feedback(state, user, items[index], y)  # type: ignore[name-defined]  # noqa: F821
         if choices.shape[0] > 0:
@@ -84,3 +84,12 @@ PLAY: dict[type, Any] = {
     Federation: _specialise(_federated_recommend, _federated_feedback),
 }
 """The compiled loop for every kind of packed state."""
+
+
+def loop_for(state: Any, *arguments: Any) -> Any:
+    """The loop compiled for arguments of these types.
+
+    Called as it is, numba would work out the types of all arrays at every call, which takes longer
+    than the first few hundred rounds.
+    """
+    return PLAY[type(state)].compile(tuple(typeof(a) for a in (state, *arguments)))

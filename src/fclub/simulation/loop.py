@@ -11,12 +11,12 @@ from numpy.random import SeedSequence
 
 from fclub.config import require
 from fclub.core.agreement import adjusted_rand_index
-from fclub.core.types import Counts, Floats, Indices
+from fclub.core.types import Floats, Indices
 from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment
 from fclub.policies.base import Policy
 from fclub.policies.registry import make_policy
-from fclub.simulation.trace import COUNTERS, Trace, checkpoints
+from fclub.simulation.trace import CLUSTERS, COUNTERS, Trace, checkpoints
 
 Progress = Callable[[int], None]
 
@@ -45,14 +45,17 @@ class _Compiled:
     """Rounds in compiled blocks that end where the policy has something to do between rounds."""
 
     def __init__(self, policy: Policy, environment: Environment, choices: Indices) -> None:
-        from fclub.simulation.blocks import PLAY
-
         self.policy, self.choices = policy, choices
         self.world: Any = environment.pack()
-        self.state: Any = policy.pack()
-        self._play = PLAY[type(self.state)]
         self.items = np.empty((environment.items, environment.problem.dim))  # type: ignore[attr-defined]
-        self._run(0, 0, np.zeros(2))
+        self._pack()
+
+    def _pack(self) -> None:
+        """Take the policy's arrays over and look up the loop for their types, once for many blocks."""
+        from fclub.simulation.blocks import loop_for
+
+        self.state: Any = self.policy.pack()
+        self._play = loop_for(self.state, self.world, self.items, 0, np.zeros(2), self.choices)
 
     def _run(self, start: int, stop: int, totals: Floats) -> None:
         choices = self.choices[start:stop]
@@ -68,7 +71,7 @@ class _Compiled:
             if end == limit:
                 self.finish()
                 self.policy.after_round()
-                self.state = self.policy.pack()
+                self._pack()
             start = end
 
     def finish(self) -> None:
@@ -117,6 +120,21 @@ def simulate(
     return _record(policy, environment, player, rounds, seed, progress)
 
 
+class _Agreement:
+    """Number of clusters found, true number and agreement; worked out again when labels change."""
+
+    def __init__(self, true: Indices) -> None:
+        self._true, self._number = true.copy(), len(np.unique(true))
+        self._last: Indices = np.zeros(0, dtype=np.int64)
+        self._values: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    def of(self, labels: Indices) -> tuple[float, float, float]:
+        if not np.array_equal(labels, self._last):
+            ari = adjusted_rand_index(labels, self._true)
+            self._last, self._values = labels, (len(np.unique(labels)), self._number, ari)
+        return self._values
+
+
 def _record(
     policy: Policy,
     environment: Environment,
@@ -127,23 +145,21 @@ def _record(
 ) -> Trace:
     times = checkpoints(rounds)
     curves = np.zeros((len(times), 2))
-    counters: dict[str, Counts] = {k: np.zeros(len(times), dtype=np.int64) for k in COUNTERS}
-    clusters = {"found": np.zeros(len(times)), "ari": np.zeros(len(times))}
-    totals, start, seconds = np.zeros(2), 0, 0.0
+    counters = np.zeros((len(times), len(COUNTERS)), dtype=np.int64)
+    clusters = np.zeros((len(times), len(CLUSTERS)))
+    agreement = _Agreement(environment.labels)
+    totals, start, before = np.zeros(2), 0, time.process_time()
     for row, stop in enumerate(times):
-        before = time.process_time()
         player.play(start, int(stop), totals)
-        seconds += time.process_time() - before
         curves[row] = totals
-        for name, value in policy.communications.as_dict().items():
-            counters[name][row] = value
-        labels = policy.labels_
-        clusters["found"][row] = len(np.unique(labels))
-        clusters["ari"][row] = adjusted_rand_index(labels, environment.labels)
+        sent = policy.communications.as_dict()
+        counters[row] = [sent[kind] for kind in COUNTERS]
+        clusters[row] = agreement.of(policy.labels_)
         if progress is not None:
             progress(int(stop) - start)
         start = int(stop)
     player.finish()
+    seconds = time.process_time() - before
     return Trace(
         policy=policy.name,
         environment=environment.name,
@@ -151,8 +167,8 @@ def _record(
         t=times,
         regret=curves[:, 0],
         reward=curves[:, 1],
-        communications=counters,
-        clusters=clusters,
+        communications=dict(zip(COUNTERS, counters.T.copy(), strict=True)),
+        clusters=dict(zip(CLUSTERS, clusters.T.copy(), strict=True)),
         labels=policy.labels_,
         microseconds_per_round=1e6 * seconds / rounds,
         settings={"policy": policy.get_params(), "environment": environment.get_params()},

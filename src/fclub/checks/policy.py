@@ -1,0 +1,216 @@
+"""What every policy must do."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fclub.checks.expecting import expect
+from fclub.core.types import Matrix
+from fclub.environments.base import Environment, Outcome
+from fclub.environments.registry import make_environment
+from fclub.errors import (
+    EmptyItems,
+    InvalidFeatures,
+    InvalidFile,
+    InvalidInput,
+    InvalidReward,
+    NotStarted,
+    UnknownUser,
+)
+from fclub.policies.base import Policy
+from fclub.simulation.loop import simulate
+
+Step = tuple[int, Matrix, int, Outcome]
+Call = tuple[type[InvalidInput], Any, tuple[Any, ...]]
+
+
+def small_environment() -> Environment:
+    """Two servers that both have users of both clusters."""
+    return make_environment(
+        "synthetic", users=8, clusters=2, servers=2, dim=3, items=4, placement="spread"
+    )
+
+
+def check_policy(
+    policy: Policy,
+    environment: Environment | None = None,
+    *,
+    rounds: int = 120,
+    deterministic: bool = True,
+) -> None:
+    """Run every check of a policy that was not started yet.
+
+    `deterministic=False` is for policies that randomise their recommendations.
+    """
+    world = environment or small_environment()
+    check_not_started(policy)
+    check_parameters(policy)
+    check_estimates(policy, world, rounds)
+    check_same_seed(policy, world, rounds)
+    check_bad_input(policy, world, rounds)
+    check_saving(policy, world, rounds)
+    check_fast_path(policy, world, rounds)
+    if deterministic:
+        check_permutation(policy, world, rounds)
+
+
+def _started(policy: Policy, environment: Environment, seed: int = 1) -> Policy:
+    """A copy, started; the given policy stays as it is."""
+    fresh = copy.deepcopy(policy)
+    environment.start(seed)
+    fresh.reveal(environment.labels)
+    fresh.start(environment.problem, environment.server_of, seed=seed)
+    return fresh
+
+
+def _play(policy: Policy, environment: Environment, rounds: int) -> Iterator[Step]:
+    for _ in range(rounds):
+        user, items = environment.visit()
+        index = policy.recommend(user, items)
+        expect(isinstance(index, int | np.integer), f"recommend gave {index!r}, not an index")
+        expect(0 <= index < len(items), f"recommend gave {index} for {len(items)} items")
+        outcome = environment.feedback(index)
+        policy.update(user, items[index], outcome.reward)
+        yield user, items, int(index), outcome
+
+
+def _choices(policy: Policy, environment: Environment, rounds: int) -> list[int]:
+    return [index for _, _, index, _ in _play(policy, environment, rounds)]
+
+
+def check_not_started(policy: Policy) -> None:
+    """Used too early, a policy says so."""
+    try:
+        policy.recommend(0, [[0.0]])
+    except NotStarted:
+        return
+    raise AssertionError(f"{policy.name} recommends before it was started")
+
+
+def check_parameters(policy: Policy) -> None:
+    """Parameters are plain values, and handing them out does not hand out the policy."""
+    parameters = policy.get_params()
+    json.dumps(parameters)
+    parameters["another"] = 1
+    expect("another" not in policy.get_params(), "get_params hands out the policy's own dictionary")
+
+
+def check_estimates(policy: Policy, environment: Environment, rounds: int) -> None:
+    """`labels_` and `theta_` have one row per user at any time."""
+    running, users, dim = (
+        _started(policy, environment),
+        environment.problem.users,
+        environment.problem.dim,
+    )
+    for _ in (None, *_play(running, environment, rounds)):
+        expect(running.labels_.shape == (users,), f"labels_ has shape {running.labels_.shape}")
+        expect(np.issubdtype(running.labels_.dtype, np.integer), "labels_ are not whole numbers")
+        expect(running.theta_.shape == (users, dim), f"theta_ has shape {running.theta_.shape}")
+        expect(bool(np.all(np.isfinite(running.theta_))), "theta_ is not finite")
+    expect(running.observations == rounds, f"{running.observations} observations in {rounds} rounds")
+
+
+def check_same_seed(policy: Policy, environment: Environment, rounds: int) -> None:
+    """One seed, one run."""
+    first = _choices(_started(policy, environment), environment, rounds)
+    second = _choices(_started(policy, environment), environment, rounds)
+    expect(first == second, "the same seed gave other choices")
+
+
+def check_permutation(policy: Policy, environment: Environment, rounds: int) -> None:
+    """Permuting the items permutes the choice; asking again gives the same.
+
+    Users of whom nothing is known yet are left out: for them all items may be equally good.
+    """
+    running, rng = _started(policy, environment), np.random.default_rng(0)
+    for user, items, _, _ in _play(running, environment, rounds):
+        order = rng.permutation(len(items))
+        index = running.recommend(user, items)
+        expect(running.recommend(user, items) == index, "asking twice gave another item")
+        if np.any(running.theta_[user]):
+            again = order[running.recommend(user, items[order])]
+            expect(bool(again == index), "the order of the items matters")
+
+
+def _snapshot(policy: Policy) -> tuple[dict[str, bytes], str]:
+    arrays, values = policy.state()
+    return {k: np.asarray(v).tobytes() for k, v in arrays.items()}, json.dumps(values, sort_keys=True)
+
+
+def _bad_calls(policy: Policy, user: int, items: Matrix, x: Matrix) -> Iterator[Call]:
+    """Every kind of bad value, and how it has to be refused."""
+    for stranger in (-1, policy.problem.users, 10**9, "0", 0.5, True):
+        yield UnknownUser, policy.recommend, (stranger, items)
+        yield UnknownUser, policy.update, (stranger, x, 1.0)
+    for bad in (
+        2.0 * x + 2.0,
+        np.append(x, 0.0),
+        np.full_like(x, np.nan),
+        np.full_like(x, np.inf),
+        "a",
+    ):
+        yield InvalidFeatures, policy.recommend, (user, [bad])
+        yield InvalidFeatures, policy.update, (user, bad, 1.0)
+    yield EmptyItems, policy.recommend, (user, [])
+    yield EmptyItems, policy.recommend, (user, items[:0])
+    for reward in (-0.1, 1.1, np.nan, np.inf, "1"):
+        yield InvalidReward, policy.update, (user, x, reward)
+
+
+def check_bad_input(policy: Policy, environment: Environment, rounds: int) -> None:
+    """Every bad value is refused by a name that carries it, and nothing has changed."""
+    running = _started(policy, environment)
+    user, items, index, _ = list(_play(running, environment, rounds))[-1]
+    before = _snapshot(running)
+    for error, call, arguments in _bad_calls(running, user, items, items[index]):
+        try:
+            call(*arguments)
+        except error as refusal:
+            expect(refusal.value is not None, f"{refusal!r} carries no value")
+        else:
+            raise AssertionError(f"{call.__name__}{arguments} was not refused as {error.__name__}")
+    expect(_snapshot(running) == before, "refused input has changed the state")
+
+
+def check_saving(policy: Policy, environment: Environment, rounds: int) -> None:
+    """A saved policy continues identically; a damaged file is refused and left alone."""
+    running = _started(policy, environment)
+    _choices(running, environment, rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "policy.npz"
+        running.save(path)
+        again = type(policy).load(path)
+        damaged = path.read_bytes()[:-100]
+        path.write_bytes(damaged)
+        try:
+            type(policy).load(path)
+        except InvalidFile:
+            expect(path.read_bytes() == damaged, "reading a damaged file has changed it")
+        else:
+            raise AssertionError("a truncated file was loaded")
+    expect(_snapshot(again) == _snapshot(running), "loading gave another state")
+    for user, items, index, outcome in _play(running, environment, rounds):
+        expect(again.recommend(user, items) == index, "a loaded policy chooses otherwise")
+        again.update(user, items[index], outcome.reward)
+    expect(_snapshot(again) == _snapshot(running), "a loaded policy continues otherwise")
+
+
+def check_fast_path(policy: Policy, environment: Environment, rounds: int) -> None:
+    """Where both can be compiled, the compiled loop gives exactly what the readable one gives."""
+    traces = [
+        simulate(copy.deepcopy(policy), environment, rounds, seed=3, fast=fast, record_choices=True)
+        for fast in (None, False)
+    ]
+    fast, slow = traces
+    expect(np.array_equal(fast.choices, slow.choices), "the compiled loop chooses otherwise")
+    expect(np.array_equal(fast.regret, slow.regret), "the compiled loop has another regret")
+    expect(np.array_equal(fast.labels, slow.labels), "the compiled loop finds other clusters")
+    for kind, counts in slow.communications.items():
+        expect(np.array_equal(fast.communications[kind], counts), f"other {kind} when compiled")

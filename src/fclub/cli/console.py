@@ -1,0 +1,73 @@
+"""What commands share: a progress bar over rounds, and the table of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+
+@contextmanager
+def rounds_bar(total: int, what: str = "rounds") -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, so that standard output stays clean; call it with the rounds done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task(what, total=total)
+        yield lambda done: progress.update(bar, completed=done)
+
+
+def with_spread(value: dict[str, Any]) -> str:
+    """mean ± std; the mean alone when there is one seed."""
+    mean, std = value["mean"], value["std"]
+    return f"{mean:,.0f}" if std is None else f"{mean:,.0f} ± {std:,.0f}"
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """One row per policy, lowest regret first."""
+    environment = summary["environment"]
+    seeds, rounds = summary["seeds"], summary["rounds"]
+    table = Table(
+        title=f"{environment['name']}, {rounds:,} rounds, {len(seeds)} seeds from {seeds[0]}",
+        caption="mean ± one standard deviation; ARI: agreement with the true clusters, at most 1",
+    )
+    table.add_column("policy", no_wrap=True)
+    for column in ("regret", "messages", "clusters", "ARI", "ε spent", "µs/round"):
+        table.add_column(column, justify="right", no_wrap=True)
+    ranked = sorted(summary["policies"].items(), key=lambda item: item[1]["regret"]["mean"])
+    for name, entry in ranked:
+        clusters = entry["clusters"]
+        table.add_row(
+            name,
+            with_spread(entry["regret"]),
+            f"{entry['communications']['total']:,.0f}",
+            f"{clusters['found']:.1f} of {clusters['true']:.0f}",
+            f"{clusters['ari']:.2f}",
+            _spent(entry["privacy"]),
+            f"{entry['microseconds_per_round']:.2f}",
+        )
+    return table
+
+
+def _spent(privacy: dict[str, Any] | None) -> str:
+    if privacy is None:
+        return "–"
+    epsilon, delta = privacy["spent"][0]
+    return f"{epsilon:.2f} at δ={delta:g}"

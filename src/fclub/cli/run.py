@@ -1,0 +1,114 @@
+"""`fclub run`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import joblib
+import msgspec
+import typer
+from rich.console import Console
+
+from fclub.cli.console import rounds_bar, summary_table
+from fclub.config import require
+from fclub.experiments.backends import BACKENDS
+from fclub.experiments.results import Results
+from fclub.experiments.runner import run as run_experiment
+from fclub.experiments.spec import Experiment, Setting, policy_setting
+from fclub.experiments.summary import summarise
+from fclub.policies.registry import POLICIES
+
+app = typer.Typer(add_completion=False)
+
+
+def parse_value(text: str) -> Any:
+    """A JSON number, truth value or null, else the text itself."""
+    try:
+        return msgspec.json.decode(text, type=float | int | bool | None)
+    except msgspec.DecodeError:
+        return text
+
+
+def parse_settings(entries: list[str]) -> dict[str, dict[str, Any]]:
+    """`club.deletion=2` and `env.kind=orthogonal` as parameters by policy, and by `env`."""
+    settings: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        path, equals, value = entry.partition("=")
+        owner, dot, key = path.partition(".")
+        require(bool(equals and dot and key), "--set takes POLICY.NAME=VALUE or env.NAME=VALUE", entry)
+        settings.setdefault(owner, {})[key] = parse_value(value)
+    return settings
+
+
+def build(
+    names: list[str],
+    environment: Setting,
+    rounds: int,
+    seeds: tuple[int, ...],
+    shared: dict[str, Any],
+    own: dict[str, dict[str, Any]],
+) -> Experiment:
+    """The experiment of these options; `shared` parameters go to every policy that has them."""
+    for owner in own:
+        require(owner in names, "--set names a policy that is not run", owner)
+    policies = {}
+    for name in names:
+        setting = policy_setting(name, rounds, shared)
+        policies[name] = Setting(name, setting.parameters | own.get(name, {}))
+    return Experiment(policies, environment, rounds, seeds)
+
+
+@app.command(
+    "run", epilog="Example: fclub run --policy fclub-dc --policy linucb --rounds 20000 --seeds 3"
+)
+def run(
+    policy: Annotated[list[str] | None, typer.Option(help="A policy; repeatable. All of them.")] = None,
+    env: Annotated[str, typer.Option(help="The environment.")] = "synthetic",
+    rounds: Annotated[int, typer.Option(help="Visits per simulation.")] = 100_000,
+    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 10,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    users: Annotated[int | None, typer.Option(help="Number of users.")] = None,
+    clusters: Annotated[int | None, typer.Option(help="True number of clusters.")] = None,
+    servers: Annotated[int | None, typer.Option(help="Number of local servers.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Number of features.")] = None,
+    items: Annotated[int | None, typer.Option(help="Items on offer at a visit.")] = None,
+    placement: Annotated[str | None, typer.Option(help="Who is where: blocks or spread.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget ε.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Privacy budget δ.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="POLICY.NAME=VALUE or env.NAME=VALUE; repeatable.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Simulations at a time. One per core.")] = None,
+    backend: Annotated[str, typer.Option(help=f"Where they run: {', '.join(BACKENDS)}.")] = "loky",
+    address: Annotated[str | None, typer.Option(help="Scheduler of a dask or ray cluster.")] = None,
+    out: Annotated[str | None, typer.Option(help="Keep results in this folder.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the results in --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Run policies in an environment, seed by seed, and compare them."""
+    require(seeds >= 1, "seeds must be at least 1", seeds)
+    require(out is not None or not resume, "--resume needs --out", out)
+    sizes = {"users": users, "clusters": clusters, "servers": servers, "dim": dim, "items": items}
+    given = {k: v for k, v in (sizes | {"placement": placement}).items() if v is not None}
+    budget = {k: v for k, v in (("epsilon", epsilon), ("delta", delta)) if v is not None}
+    own = parse_settings(set_ or [])
+    environment = Setting(env, given | own.pop("env", {}))
+    names = policy or [name for name, entry in POLICIES.items() if not entry.oracle]
+    experiment = build(names, environment, rounds, tuple(range(seed, seed + seeds)), budget, own)
+    experiment.check()
+    results = None if out is None else Results.create(out, experiment, resume)
+    with rounds_bar(rounds * seeds * len(experiment.policies)) as report:
+        traces = run_experiment(
+            experiment,
+            jobs=jobs or joblib.cpu_count(),
+            backend=backend,
+            address=address,
+            results=results,
+            report=report,
+        )
+    summary = summarise(experiment, traces)
+    if as_json:
+        typer.echo(json.dumps(summary))
+    else:
+        Console().print(summary_table(summary))

@@ -1,0 +1,181 @@
+"""The copies of data sets in the cache: taken in, looked up, checked.
+
+The cache holds one file per data set, `data/NAME.npz`: the ratings as arrays and a manifest. It is
+moved into place when it is complete, so a failed download or a faulty file leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fclub.environments.archives import ratings_inside
+from fclub.environments.datasets import DATASETS, DataSet, data_folders, dataset
+from fclub.environments.pipeline import blob_sha1, densest
+from fclub.environments.ratings_file import Ratings, read_ratings
+from fclub.errors import DataMissing, InvalidFile, InvalidRatings
+from fclub.paths import cache_root
+
+PUBLISHED_MATRIX = "cbd22bb7ffd80dbd363962b197eae52dc09d040c"
+"""Git blob id of the published 1000×1000 matrix made from MovieLens-1M."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is in the cache. `verified`: by `checksum`, `count` of ratings, or `structure` only."""
+
+    name: str
+    source: str
+    sha256: str
+    verified: str
+    ratings: int
+    users: int
+    items: int
+    path: str
+
+
+def _cached(name: str) -> Path:
+    return cache_root() / "data" / f"{name}.npz"
+
+
+def install(name: str, source: object = None, bar: Any = None) -> Manifest:
+    """Take a data set into the cache: from its official address, or from a file, folder or archive.
+
+    `bar` shows progress: an object with `total`, `update`, `reset` and `close`, as pooch takes it.
+    """
+    wanted = dataset(name)
+    target = _cached(name)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".incoming-") as folder:
+        given = Path(str(source)) if source is not None else _download(name, Path(folder), bar)
+        digests = _digests(given) if given.is_file() else {}
+        file = ratings_inside(given, wanted.members, Path(folder))
+        ratings = _read(file, file if given.is_dir() else source or wanted.url, wanted.duplicates)
+        manifest = Manifest(
+            name=name,
+            source=str(source) if source is not None else wanted.url,
+            sha256=digests.get("sha256") or _digests(file)["sha256"],
+            verified=_verified(wanted, digests.get("md5"), ratings),
+            ratings=len(ratings),
+            users=len(ratings.user_ids),
+            items=len(ratings.item_ids),
+            path=str(target),
+        )
+        complete = Path(folder) / "complete.npz"
+        text = np.frombuffer(json.dumps(asdict(manifest)).encode(), dtype=np.uint8)
+        np.savez_compressed(complete, manifest=text, **vars(ratings))
+        os.replace(complete, target)
+    return manifest
+
+
+def _download(name: str, folder: Path, bar: Any) -> Path:
+    import pooch
+
+    wanted = DATASETS[name]
+    if wanted.by_hand:
+        raise DataMissing(f"{name} has to be got by hand from {wanted.url}; then {_by_hand(name)}")
+    pooch.get_logger().setLevel("ERROR")
+    known = f"md5:{wanted.md5}" if wanted.md5 else None
+    fetch = pooch.HTTPDownloader(progressbar=bar if bar is not None else False)
+    file_name = wanted.url.rsplit("/", 1)[-1]
+    try:
+        path = pooch.retrieve(wanted.url, known, fname=file_name, path=folder, downloader=fetch)
+    except (OSError, ValueError) as error:
+        reason = "its checksum is wrong" if isinstance(error, ValueError) else type(error).__name__
+        raise DataMissing(
+            f"{name} could not be fetched from {wanted.url} ({reason}); "
+            f"where there is a network, get it, then {_by_hand(name)}"
+        ) from None
+    return Path(path)
+
+
+def _read(file: Path, shown: object, duplicates: str = "refuse") -> Ratings:
+    """Faults are reported under a name that the caller knows, not under that of an unpacked copy."""
+    try:
+        return read_ratings(file, duplicates)
+    except InvalidRatings as error:
+        raise InvalidRatings(shown, error.line, error.reason) from None
+
+
+def _by_hand(name: str) -> str:
+    return f"fclub data {name} --from FILE"
+
+
+def _digests(path: Path) -> dict[str, str]:
+    sums = {"md5": hashlib.md5(usedforsecurity=False), "sha256": hashlib.sha256()}
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            for digest in sums.values():
+                digest.update(block)
+    return {kind: digest.hexdigest() for kind, digest in sums.items()}
+
+
+def _verified(wanted: DataSet, md5: str | None, ratings: Ratings) -> str:
+    if wanted.md5 is not None and md5 == wanted.md5:
+        return "checksum"
+    return "count" if wanted.ratings == len(ratings) else "structure"
+
+
+def _open(name: str) -> tuple[Ratings, Manifest]:
+    path = _cached(name)
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+        manifest = Manifest(**json.loads(arrays.pop("manifest").tobytes()))
+        return Ratings(**arrays), manifest
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise InvalidFile(f"{path} is damaged ({error}); fclub data {name} makes it anew") from None
+
+
+def installed(name: str) -> Manifest | None:
+    """What the cache says about a data set, or None if it is not there."""
+    dataset(name)
+    return _open(name)[1] if _cached(name).is_file() else None
+
+
+def load_ratings(source: str) -> Ratings:
+    """The ratings of a data set by name, or of a file, folder or archive of one's own."""
+    path = _cached(source) if source in DATASETS else Path(source)
+    stamp = path.stat().st_mtime_ns if path.is_file() else 0
+    return _load_ratings(source, tuple(data_folders()), stamp)
+
+
+@lru_cache(maxsize=4)
+def _load_ratings(source: str, folders: tuple[Path, ...], stamp: int) -> Ratings:
+    """Read once per process, until the file's time `stamp` changes."""
+    if source not in DATASETS:
+        with tempfile.TemporaryDirectory() as folder:
+            names = tuple(dict.fromkeys(m for known in DATASETS.values() for m in known.members))
+            file = ratings_inside(Path(source), names, Path(folder))
+            return _read(file, file if Path(source).is_dir() else source)
+    if _cached(source).is_file():
+        return _open(source)[0]
+    wanted = DATASETS[source]
+    for place in folders:
+        for member in wanted.members:
+            if (file := place / wanted.folder / member).is_file():
+                return read_ratings(file, wanted.duplicates)
+    raise DataMissing(f"{source} is not here: run fclub data {source}, or name a file ({wanted.url})")
+
+
+def check(name: str) -> dict[str, str]:
+    """The digest of the densest 1000×1000 matrix; for MovieLens-1M it must be the published one.
+
+    The published matrix lacks the file's first rating: its maker dropped a header that is not there.
+    """
+    ratings = load_ratings(name)
+    if name != "movielens-1m":
+        return {"matrix": blob_sha1(densest(ratings, 1000).matrix)}
+    matrix = blob_sha1(densest(ratings.keep(np.arange(1, len(ratings))), 1000).matrix)
+    if matrix != PUBLISHED_MATRIX:
+        raise InvalidFile(f"{name}: the matrix has digest {matrix}, published is {PUBLISHED_MATRIX}")
+    return {"matrix": matrix, "published": PUBLISHED_MATRIX}

@@ -1,0 +1,243 @@
+"""Ratings files of any common layout, read line by line so that a fault can be named.
+
+Understood: CSV, semicolon- and tab-separated text with a header, `user::item::rating` without one
+(MovieLens-1M, MovieTweetings), JSON lines (Yelp), and Parquet where pandas can read it.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fclub.core.types import Floats, Indices
+from fclub.errors import InvalidFile, InvalidRatings
+
+USER_NAMES = ("user", "userid", "user_id")
+ITEM_NAMES = ("item", "itemid", "item_id", "movieid", "movie_id", "business_id", "artistid")
+RATING_NAMES = ("rating", "stars", "weight", "value", "score")
+SEPARATORS = ("::", "\t", ",", ";")
+
+Row = tuple[str, str, float]
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Ratings in file order; users and items are numbered by ascending id."""
+
+    users: Indices
+    items: Indices
+    values: Floats
+    user_ids: Any
+    item_ids: Any
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def matrix(self, binary: bool = True) -> Any:
+        """Users × items as a sparse matrix: 1 where there is a rating, or the ratings themselves."""
+        from scipy.sparse import csr_array
+
+        values = np.ones(len(self)) if binary else self.values
+        shape = (len(self.user_ids), len(self.item_ids))
+        return csr_array((values, (self.users, self.items)), shape=shape)
+
+    def keep(self, rows: Any) -> Ratings:
+        """Only these ratings (a mask or positions), users and items numbered anew."""
+        users, user_of = np.unique(self.users[rows], return_inverse=True)
+        items, item_of = np.unique(self.items[rows], return_inverse=True)
+        ids = (self.user_ids[users], self.item_ids[items])
+        return Ratings(user_of.astype(np.int64), item_of.astype(np.int64), self.values[rows], *ids)
+
+
+@dataclass
+class _Gathered:
+    """Ids as they come, numbered by first appearance: one short integer per rating."""
+
+    path: Path
+    first_line: int
+    numbers: tuple[dict[str, int], dict[str, int]] = field(default_factory=lambda: ({}, {}))
+    columns: tuple[array[int], array[int]] = field(default_factory=lambda: (array("i"), array("i")))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, user: str, item: str, value: float) -> None:
+        users, items = self.numbers
+        self.columns[0].append(users.setdefault(user, len(users)))
+        self.columns[1].append(items.setdefault(item, len(items)))
+        self.values.append(value)
+
+    def finish(self, duplicates: str) -> Ratings:
+        if not len(self.values):
+            raise InvalidRatings(self.path, self.first_line, "there is no rating")
+        (user_ids, users), (item_ids, items) = (
+            _by_id(numbers, np.frombuffer(column, dtype=np.int32))
+            for numbers, column in zip(self.numbers, self.columns, strict=True)
+        )
+        if len(user_ids) == 1:
+            last = self.first_line + len(self.values) - 1
+            raise InvalidRatings(self.path, last, "all ratings are of one user, two are needed")
+        ratings = Ratings(users, items, np.array(self.values), user_ids, item_ids)
+        return self._without_repeats(ratings, duplicates)
+
+    def _without_repeats(self, ratings: Ratings, duplicates: str) -> Ratings:
+        pairs = ratings.users * len(ratings.item_ids) + ratings.items
+        order = np.argsort(pairs, kind="stable")
+        again = np.flatnonzero(np.diff(pairs[order]) == 0)
+        if not len(again):
+            return ratings
+        if duplicates == "last":
+            kept = np.ones(len(ratings), dtype=np.bool_)
+            kept[order[again]] = False
+            return ratings.keep(kept)
+        second = int(order[again + 1].min())
+        before = int(np.flatnonzero(pairs == pairs[second])[0])
+        raise InvalidRatings(
+            self.path,
+            self.first_line + second,
+            f"user {ratings.user_ids[ratings.users[second]]} rated item "
+            f"{ratings.item_ids[ratings.items[second]]} already in line {self.first_line + before}",
+        )
+
+
+def _by_id(numbers: dict[str, int], column: Any) -> tuple[Any, Indices]:
+    """Distinct ids in ascending order (as numbers where all are), and each rating's position there."""
+    whole = all(key.isdecimal() and len(key) < 19 for key in numbers)
+    ids = np.array([int(key) for key in numbers] if whole else list(numbers))
+    distinct, position = np.unique(ids, return_inverse=True)
+    return distinct, position.astype(np.int64)[column]
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines; a blank line may only be the last."""
+    blank = 0
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            if blank:
+                raise InvalidRatings(path, blank, "the line is empty")
+            try:
+                line = raw.decode().rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise InvalidRatings(path, number, f"not UTF-8 text: {error.reason}") from None
+            if line:
+                yield number, line.removeprefix("\ufeff") if number == 1 else line
+            else:
+                blank = number
+
+
+def _split(line: str, separator: str) -> list[str]:
+    if '"' in line and len(separator) == 1:
+        return next(csv.reader([line], delimiter=separator))
+    return line.split(separator)
+
+
+def _columns(path: Path, names: Sequence[str]) -> tuple[int, int, int]:
+    """Positions of user, item and rating in a header."""
+    plain = [name.strip().lower() for name in names]
+    found = []
+    for what, known in (("user", USER_NAMES), ("item", ITEM_NAMES), ("rating", RATING_NAMES)):
+        places = [k for k, name in enumerate(plain) if name in known]
+        if not places:
+            reason = f"no {what} column (one of {', '.join(known)}) in the header {', '.join(names)}"
+            raise InvalidRatings(path, 1, reason)
+        found.append(places[0])
+    return found[0], found[1], found[2]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _separated(path: Path, first: str) -> tuple[int, Callable[[str], Row]]:
+    """The first line with a rating, and how to take a line apart, judged by line 1."""
+    separator = next((s for s in SEPARATORS if s in first), None)
+    if separator is None:
+        raise InvalidRatings(path, 1, "no separator (one of ::, tab, comma, semicolon)")
+    head = _split(first, separator)
+    header = len(head) < 3 or not _is_number(head[2])
+    u, i, r = _columns(path, head) if header else (0, 1, 2)
+
+    def parse(line: str) -> Row:
+        parts = _split(line, separator)
+        if len(parts) != len(head):
+            raise ValueError(f"{len(parts)} fields where line 1 has {len(head)}")
+        return parts[u].strip(), parts[i].strip(), float(parts[r])
+
+    return 1 + header, parse
+
+
+class _Review(msgspec.Struct):
+    user_id: str
+    business_id: str
+    stars: float
+
+
+def _json_lines() -> Callable[[str], Row]:
+    decoder = msgspec.json.Decoder(_Review)
+
+    def parse(line: str) -> Row:
+        review = decoder.decode(line)
+        return review.user_id, review.business_id, review.stars
+
+    return parse
+
+
+def _read_text(path: Path) -> _Gathered:
+    first_line, parse = 1, _json_lines()
+    if path.suffix not in (".json", ".jsonl"):
+        first = next(numbered_lines(path), None)
+        if first is None:
+            raise InvalidRatings(path, 1, "the file is empty")
+        first_line, parse = _separated(path, first[1])
+    gathered = _Gathered(path, first_line)
+    for number, line in numbered_lines(path):
+        if number < first_line:
+            continue
+        try:
+            user, item, value = parse(line)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise InvalidRatings(path, number, str(error)) from None
+        if not (user and item and math.isfinite(value)):
+            raise InvalidRatings(path, number, "user and item must be named, the rating be finite")
+        gathered.add(user, item, value)
+    return gathered
+
+
+def _read_parquet(path: Path) -> _Gathered:
+    """Rows count as lines, the first being line 1."""
+    try:
+        import pandas
+
+        table = pandas.read_parquet(path)
+    except ImportError:
+        raise InvalidFile(
+            f"{path}: Parquet needs pandas and pyarrow (pip install fclub[pandas])"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InvalidFile(f"{path} is not a Parquet file: {error}") from None
+    u, i, r = _columns(path, [str(name) for name in table.columns])
+    gathered = _Gathered(path, 1)
+    rows = zip(table.iloc[:, u], table.iloc[:, i], table.iloc[:, r], strict=True)
+    for number, (user, item, value) in enumerate(rows, 1):
+        if not _is_number(str(value)):
+            raise InvalidRatings(path, number, f"rating {value!r} is not a finite number")
+        gathered.add(str(user), str(item), float(value))
+    return gathered
+
+
+def read_ratings(path: object, duplicates: str = "refuse") -> Ratings:
+    """The ratings in a file; `duplicates="last"` keeps a user's last rating of an item."""
+    source = Path(str(path))
+    if not source.is_file():
+        raise InvalidFile(f"there is no file {source}")
+    read = _read_parquet if source.suffix == ".parquet" else _read_text
+    return read(source).finish(duplicates)

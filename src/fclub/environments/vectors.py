@@ -1,0 +1,77 @@
+"""Environments whose users come from data: some of many, drawn anew for each seed."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from fclub.config import Problem, require
+from fclub.core.types import Floats, Indices
+from fclub.environments.base import LinearEnvironment, Parameter
+from fclub.environments.form import HALF
+from fclub.environments.pipeline import distinct
+from fclub.environments.placement import place
+from fclub.environments.world import DIRECTIONS
+
+
+class DataEnvironment(LinearEnvironment):
+    """Users are numbered so that those of a cluster follow each other.
+
+    `blocks` then puts few clusters on a server, and `spread` deals each cluster out over all servers.
+    `own` names the parameters that a subclass adds, which it keeps as attributes.
+    """
+
+    own: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, users: int, servers: int, dim: int, items: int, placement: str) -> None:
+        require(dim >= 2, "dim must be at least 2", dim)
+        require(items >= 1, "items must be at least 1", items)
+        self.problem = Problem(users, servers, dim, HALF)
+        self.items, self.placement = items, placement
+        self.server_of = place(users, servers, placement)
+
+    def get_params(self) -> dict[str, Parameter]:
+        common: dict[str, Parameter] = {
+            "users": self.problem.users,
+            "servers": self.problem.servers,
+            "dim": self.problem.dim,
+            "items": self.items,
+            "placement": self.placement,
+        }
+        return common | {name: getattr(self, name) for name in self.own}
+
+    @property
+    def distinct_users(self) -> int:
+        """The number of true clusters, known once started."""
+        return len(np.unique(self.labels))
+
+    def _number_users(self, vectors: Floats) -> Indices:
+        """Order users by cluster (exactly equal vectors are one cluster), and set `labels`."""
+        order = np.argsort(distinct(vectors), kind="stable")
+        self.labels = distinct(vectors[order])
+        return order
+
+
+class VectorEnvironment(DataEnvironment):
+    """θ are rows of a pool; items are random directions, as in the authors' synthetic set."""
+
+    @property
+    def _kind(self) -> int:
+        return DIRECTIONS
+
+    @abstractmethod
+    def _pool(self, rng: np.random.Generator) -> Floats:
+        """All vectors that users may be drawn from."""
+
+    def _choose(self, count: int, rng: np.random.Generator) -> Indices:
+        """Which rows of the pool are this run's users."""
+        return rng.permutation(count)[: self.problem.users]
+
+    def _draw_theta(self, rng: np.random.Generator) -> Floats:
+        pool = self._pool(rng)
+        users = self.problem.users
+        require(users <= len(pool), f"users must be at most {len(pool)} for this data", users)
+        theta = pool[self._choose(len(pool), rng)]
+        return np.ascontiguousarray(theta[self._number_users(theta)])

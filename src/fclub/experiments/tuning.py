@@ -1,0 +1,148 @@
+"""Giving every policy its best constants: coordinate search over a stated grid, both placements.
+
+One setting serves both placements: the criterion is the mean over placements of the regret relative to
+the best regret that any tried setting of the policy reached in that placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fclub.environments.placement import PLACEMENTS
+from fclub.experiments.runner import run
+from fclub.experiments.spec import Experiment, Parameter, Setting
+
+ROUNDS, SEEDS = 100_000, tuple(range(1000, 1005))
+
+EXPLORATION = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
+RIDGE = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+SIGMA = (0.25, 0.5, 1.0)
+DELETION = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
+REGRESSION: dict[str, tuple[float, ...]] = {
+    "exploration": EXPLORATION,
+    "ridge": RIDGE,
+    "sigma_0": SIGMA,
+}
+CLUSTERING: dict[str, tuple[float, ...]] = {
+    "deletion": DELETION,
+    "exploration": EXPLORATION,
+    "ridge": RIDGE,
+}
+
+GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
+    "linucb": REGRESSION,
+    "club": CLUSTERING,
+    "sclub": CLUSTERING | {"frequency": (1.0, 2.0, 4.0)},
+    "fclub-dc": {"deletion": DELETION, "merging": DELETION} | REGRESSION,
+    "homo-dc": REGRESSION,
+    "oracle-local": REGRESSION,
+    "oracle-pooled": REGRESSION,
+}
+"""What is tuned, parameter by parameter in this order."""
+
+SHARED: dict[str, tuple[str, ...]] = {"fclub-dc": ("fclub", "cdp-fclub-dc"), "homo-dc": ("homo",)}
+"""Policies that use the constants of another, being the same algorithm with other switches."""
+
+Point = tuple[tuple[str, float], ...]
+Regrets = dict[str, float]
+
+
+@dataclass
+class Search:
+    """All settings tried for one policy, with their mean regret in every placement."""
+
+    policy: str
+    grid: dict[str, tuple[float, ...]]
+    rounds: int = ROUNDS
+    seeds: tuple[int, ...] = SEEDS
+    jobs: int = 1
+    tried: dict[Point, Regrets] = field(default_factory=dict)
+
+    def criterion(self, point: Point) -> float:
+        """1 would be the best of both placements at once."""
+        best = {place: min(r[place] for r in self.tried.values()) for place in PLACEMENTS}
+        return float(np.mean([self.tried[point][place] / best[place] for place in PLACEMENTS]))
+
+    def best(self) -> Point:
+        """The least criterion; of equals the first that was tried."""
+        return min(self.tried, key=self.criterion)
+
+    def evaluate(self, points: list[Point]) -> None:
+        """Play the points that were not tried yet, in both placements."""
+        new = {str(k): p for k, p in enumerate(dict.fromkeys(points)) if p not in self.tried}
+        if not new:
+            return
+        policies = {label: Setting(self.policy, _parameters(p)) for label, p in new.items()}
+        for place in PLACEMENTS:
+            environment = Setting("synthetic", {"placement": place})
+            experiment = Experiment(policies, environment, self.rounds, self.seeds)
+            for label, traces in run(experiment, jobs=self.jobs).items():
+                mean = float(np.mean([trace.regret[-1] for trace in traces]))
+                self.tried.setdefault(new[label], {})[place] = mean
+
+    def search(self, start: Point, tell: Callable[[str], None], sweeps: int = 3) -> Point:
+        """Improve one parameter at a time until a sweep over all of them changes nothing."""
+        current = start
+        for _ in range(sweeps):
+            before = current
+            for name, values in self.grid.items():
+                self.evaluate([_with(current, name, value) for value in values])
+                current = self.best()
+                tell(f"{self.policy}: {name} → {dict(current)} {self.tried[current]}")
+            if current == before:
+                break
+        return current
+
+
+def _parameters(point: Point) -> dict[str, Parameter]:
+    return dict(point)
+
+
+def _with(point: Point, name: str, value: float) -> Point:
+    return tuple((key, value if key == name else old) for key, old in point)
+
+
+def start_point(grid: dict[str, tuple[float, ...]]) -> Point:
+    """The middle of every parameter's values."""
+    return tuple((name, values[len(values) // 2]) for name, values in grid.items())
+
+
+def tune(
+    policy: str,
+    tell: Callable[[str], None],
+    rounds: int = ROUNDS,
+    seeds: tuple[int, ...] = SEEDS,
+    jobs: int = 1,
+) -> Search:
+    """Search the policy's grid; the outcome is `search.best()`."""
+    search = Search(policy, GRIDS[policy], rounds, seeds, jobs)
+    search.search(start_point(search.grid), tell)
+    return search
+
+
+def to_toml(searches: list[Search]) -> str:
+    """The outcome as benchmarks/baselines.toml."""
+    first = searches[0]
+    lines = [
+        "# Written by benchmarks/tune.py: coordinate search over the grids, one setting for both",
+        "# placements, criterion: mean over placements of regret / best regret of any setting tried.",
+        f"rounds = {first.rounds}",
+        f"seeds = {list(first.seeds)}",
+    ]
+    for search in searches:
+        best = search.best()
+        shared = list(SHARED.get(search.policy, ()))
+        lines += ["", f'["{search.policy}"]', f"shared_by = {shared}".replace("'", '"')]
+        lines += [f"settings_tried = {len(search.tried)}", f"criterion = {search.criterion(best):.4f}"]
+        lines += [f"constants = {_inline(dict(best))}"]
+        lines += [f"regret = {_inline({k: round(v, 1) for k, v in search.tried[best].items()})}"]
+        lines += [f'["{search.policy}".grid]']
+        lines += [f"{name} = {list(values)}" for name, values in search.grid.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _inline(table: dict[str, float]) -> str:
+    return "{ " + ", ".join(f"{key} = {value}" for key, value in table.items()) + " }"

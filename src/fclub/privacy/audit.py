@@ -1,0 +1,180 @@
+"""The audit: release worst-case neighbours many times and try to tell them apart.
+
+It attacks a release function, data in and messages out, and knows only what is claimed: the cost μ
+and the covariance of the noise. It looks at fields without noise, at the covariance, and at how well
+two statistics separate the neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fclub.config import require
+from fclub.core.types import Floats, Matrix, Vector
+from fclub.privacy.attack_statistics import (
+    Interval,
+    eigenvalue_intervals,
+    likelihood_ratio,
+    linear_discriminant,
+    mu_lower_bound,
+    trace_interval,
+    whitened,
+)
+from fclub.privacy.sensitivity import Domain, worst_pair
+
+
+class Data(NamedTuple):
+    """Observations in the order in which they arrive."""
+
+    features: Matrix
+    rewards: Vector
+
+
+class Released(NamedTuple):
+    """What left in many independent trials, one row each.
+
+    `noised` are the numbers that should carry noise, `plain` all others: counts, times, how many.
+    """
+
+    noised: Matrix
+    plain: Floats
+
+
+class Claim(NamedTuple):
+    """What a target promises: its total cost and the covariance of the noise in `Released.noised`."""
+
+    mu: float
+    covariance: Matrix
+
+
+class Target(Protocol):
+    """Something that turns observations into messages."""
+
+    @property
+    def domain(self) -> Domain: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def observations(self) -> int: ...
+
+    @property
+    def claim(self) -> Claim: ...
+
+    def expected(self, data: Data) -> Vector:
+        """What `noised` would be without noise, up to a constant."""
+
+    def release(self, data: Data, trials: int) -> Released:
+        """Independent trials, with fresh noise in each."""
+
+
+CANARIES = ("worst", "gram", "reward")
+
+
+class Canary(NamedTuple):
+    """Two neighbours: the same observations except the first, which is released most often."""
+
+    name: str
+    first: Data
+    second: Data
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one test on one canary."""
+
+    canary: str
+    test: str
+    interval: Interval
+
+    @property
+    def passed(self) -> bool:
+        return self.interval.inside
+
+
+def canaries(domain: Domain, dim: int, observations: int) -> list[Canary]:
+    """Worst-case neighbours of a domain.
+
+    `worst` attains the sensitivity ((x, 1)/(−x, 1) in the plain domain), `gram` moves only the Gram
+    matrix as far as the rewards allow ((e₁, 0)/(e₂, 0)), `reward` only the reward.
+    """
+    room = np.sqrt(domain.norm**2 - (domain.constant or 0.0) ** 2)
+    axes = np.zeros((2, dim))
+    axes[[0, 1], [0, 1]] = room
+    if domain.constant is not None:
+        axes[:, -1] = domain.constant
+    still = min(max(0.0, domain.low), domain.high)
+    pairs = {
+        "worst": worst_pair(domain, dim),
+        "gram": ((axes[0], still), (axes[1], still)),
+        "reward": ((axes[0], domain.low), (axes[0], domain.high)),
+    }
+
+    def with_first(x: Vector, y: float) -> Data:
+        features, rewards = np.tile(axes[1], (observations, 1)), np.full(observations, still)
+        features[0], rewards[0] = x, y
+        return Data(features, rewards)
+
+    return [Canary(name, with_first(*a), with_first(*b)) for name, (a, b) in pairs.items()]
+
+
+Progress = Callable[[int], None]
+
+
+def audit(
+    target: Target,
+    trials: int = 3_000,
+    names: tuple[str, ...] = CANARIES,
+    progress: Progress | None = None,
+) -> list[Finding]:
+    """Attack a target with the named canaries, `trials` releases of each neighbour."""
+    require(trials >= 100, "an audit needs at least 100 trials", trials)
+    findings = []
+    for canary in canaries(target.domain, target.dim, target.observations):
+        if canary.name in names:
+            sides = (target.release(side, trials) for side in (canary.first, canary.second))
+            findings += _examine(target, canary, *sides)
+            if progress is not None:
+                progress(1)
+    return findings
+
+
+def _examine(target: Target, canary: Canary, first: Released, second: Released) -> list[Finding]:
+    differing = _plain_difference(first.plain, second.plain)
+    found = {"un-noised fields": Interval(differing, 0.0, 0.0)}
+    mu, covariance = target.claim
+    size = len(covariance)
+    unclaimed = max(abs(side.noised.shape[1] - size) for side in (first, second))
+    found["unclaimed numbers"] = Interval(float(unclaimed), 0.0, 0.0)
+    if unclaimed == 0:
+        white = np.concatenate([whitened(side.noised, covariance) for side in (first, second)])
+        found["least eigenvalue"], found["largest eigenvalue"] = eigenvalue_intervals(white)
+        found["trace"] = trace_interval(white)
+        shift = target.expected(canary.second) - target.expected(canary.first)
+        direction = likelihood_ratio(shift, covariance)
+        found["μ by likelihood ratio"] = _guess(direction, first, second, mu)
+        half = len(first.noised) // 2
+        direction = linear_discriminant(first.noised[:half], second.noised[:half])
+        found["μ by discriminant"] = _guess(direction, first, second, mu)
+    return [Finding(canary.name, test, interval) for test, interval in found.items()]
+
+
+def _plain_difference(first: Floats, second: Floats) -> float:
+    """How many trials' un-noised fields differ from those of the first trial of the first side."""
+    if first.shape[1] != second.shape[1]:
+        return float(len(first))
+    both = np.concatenate([first, second])
+    return float(np.count_nonzero(np.any(both != both[0], axis=1)))
+
+
+def _guess(direction: Vector, first: Released, second: Released, mu: float) -> Interval:
+    """Lower bound on μ that the scores along a direction prove; must not exceed the claim."""
+    scores = first.noised @ direction, second.noised @ direction
+    half = len(scores[0]) // 2
+    train, test = (scores[0][:half], scores[1][:half]), (scores[0][half:], scores[1][half:])
+    return Interval(mu_lower_bound(train, test), 0.0, mu)

@@ -1,0 +1,181 @@
+"""The ledger: every release is entered before it leaves, with what it cost.
+
+A stream is a sequence of releases with correlated noise. Streams of one epoch hold disjoint
+observations, so the epoch costs the most expensive of its streams (parallel composition). Data that
+is released again belongs to another epoch, and epochs add up: μ² = Σ_epochs max_streams μ².
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf, sqrt
+
+import msgspec
+
+from fclub.errors import PrivacyError
+from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of, mu_of
+from fclub.privacy.levels import Flag, Level
+from fclub.privacy.mechanisms import MECHANISMS, Mechanism
+
+FORMAT = "fclub-ledger/1"
+_SLACK = 1.0 + 1e-9
+"""Rounding that a stream calibrated to exactly the budget may need."""
+
+
+class ReleaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry: the opening of a stream (`releases` = 0) or releases that are about to leave.
+
+    `mechanism` adds symmetric Gaussian noise of base deviation `std` to increments whose whitened
+    sensitivity at deviation 1 is `sensitivity`, for at most `provision` releases. `sequence` is the
+    number of releases of the stream before this entry, `observations` what these ones add. `mu` is
+    what the stream has cost once they have left.
+    """
+
+    stream: str
+    epoch: int
+    sequence: int
+    releases: int
+    observations: int
+    mechanism: str
+    provision: int
+    std: float
+    sensitivity: float
+    mu: float
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first line of a ledger file."""
+
+    format: str
+    level: str
+    epsilon: float
+    delta: float
+    flags: tuple[Flag, ...]
+    seeded: bool
+
+
+class _Stream:
+    def __init__(self, mechanism: Mechanism, sensitivity: float, epoch: int) -> None:
+        self.mechanism, self.sensitivity, self.epoch = mechanism, sensitivity, epoch
+        self.sequence = 0
+
+    def cost(self, sequence: int) -> float:
+        return self.sensitivity * self.mechanism.charged(sequence) / self.mechanism.std
+
+
+Sink = Callable[[ReleaseEvent], None]
+"""Stores an entry durably; called before the release may leave."""
+
+
+class Ledger:
+    """Accounts of one local server, or of one simulated federation.
+
+    `epsilon` and `delta` are the claim that is never exceeded. `seeded` marks noise that can be
+    replayed, as in every simulation.
+    """
+
+    def __init__(
+        self,
+        level: Level,
+        epsilon: float,
+        delta: float,
+        flags: Iterable[Flag] = (),
+        seeded: bool = True,
+        sink: Sink | None = None,
+    ) -> None:
+        self.level, self.claimed, self.flags = level, (epsilon, delta), frozenset(flags)
+        self.seeded, self.sink = seeded, sink
+        level.check(self.flags)
+        self.allowed = mu_of(epsilon, delta)
+        self.events: list[ReleaseEvent] = []
+        self._streams: dict[str, _Stream] = {}
+        self._epochs: dict[int, float] = {}
+
+    @property
+    def mu(self) -> float:
+        """What the most exposed observation has cost so far."""
+        return sqrt(sum(self._epochs.values()))
+
+    def spent(self, delta: float) -> float:
+        """ε at this δ."""
+        return epsilon_of(self.mu, delta)
+
+    def open(self, stream: str, mechanism: Mechanism, sensitivity: float, epoch: int = 0) -> None:
+        """Start a stream. A mechanism that is paid in advance is charged here, in full."""
+        if MECHANISMS.get(mechanism.name) is not type(mechanism):
+            raise PrivacyError(f"the ledger cannot account for a {type(mechanism).__name__}")
+        if stream in self._streams:
+            raise PrivacyError(f"stream {stream!r} was already opened")
+        if not (0.0 < mechanism.std < inf and 0.0 < sensitivity < inf and mechanism.releases >= 1):
+            raise PrivacyError(f"stream {stream!r} has no noise that could be accounted for")
+        account = _Stream(mechanism, sensitivity, epoch)
+        self._enter(stream, account, 0, 0)
+        self._streams[stream] = account
+
+    def release(self, stream: str, observations: int, releases: int = 1) -> None:
+        """Enter the next release of a stream, or several at once, about to leave."""
+        account = self._streams.get(stream)
+        if account is None:
+            raise PrivacyError(f"stream {stream!r} was never opened")
+        if releases < 1 or observations < 0:
+            raise PrivacyError(f"{releases} releases of {observations} observations make no sense")
+        if account.sequence + releases > account.mechanism.releases:
+            raise PrivacyError(f"stream {stream!r} has used its {account.mechanism.releases} releases")
+        self._enter(stream, account, releases, observations)
+
+    def _enter(self, stream: str, account: _Stream, releases: int, observations: int) -> None:
+        mu = account.cost(account.sequence + releases)
+        before = self._epochs.get(account.epoch, 0.0)
+        after = max(before, mu * mu)
+        total = sqrt(sum(self._epochs.values()) - before + after)
+        if total > self.allowed * _SLACK:
+            raise PrivacyError(
+                f"stream {stream!r} would bring the cost to μ={total:.6g}, "
+                f"the budget allows {self.allowed:.6g}"
+            )
+        event = ReleaseEvent(
+            stream=stream,
+            epoch=account.epoch,
+            sequence=account.sequence,
+            releases=releases,
+            observations=observations,
+            mechanism=account.mechanism.name,
+            provision=account.mechanism.releases,
+            std=account.mechanism.std,
+            sensitivity=account.sensitivity,
+            mu=mu,
+        )
+        if self.sink is not None:
+            self.sink(event)
+        self.events.append(event)
+        self._epochs[account.epoch] = after
+        account.sequence += releases
+
+    def replay(self, event: ReleaseEvent) -> None:
+        """Enter a stored entry again; one that does not follow from those before is refused."""
+        if event.releases == 0:
+            kind = MECHANISMS.get(event.mechanism)
+            if kind is None:
+                raise PrivacyError(f"the ledger cannot account for {event.mechanism!r}")
+            mechanism = kind(event.provision, event.std)
+            self.open(event.stream, mechanism, event.sensitivity, event.epoch)
+        else:
+            self.release(event.stream, event.observations, event.releases)
+        if self.events[-1] != event:
+            raise PrivacyError(f"an entry of stream {event.stream!r} does not follow from those before")
+
+    @property
+    def header(self) -> Header:
+        epsilon, delta = self.claimed
+        return Header(FORMAT, self.level.name, epsilon, delta, tuple(sorted(self.flags)), self.seeded)
+
+    def summary(self) -> dict[str, object]:
+        """Claimed and spent budget, as `fclub run --json` shows it."""
+        epsilon, delta = self.claimed
+        return {
+            "claimed": [epsilon, delta],
+            "spent": [[self.spent(at), at] for at in (delta, REPORTED_DELTA)],
+            "notion": self.level.name,
+            "unaccounted": sorted(self.flags),
+            "seeded": self.seeded,
+        }

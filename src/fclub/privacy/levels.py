@@ -1,0 +1,79 @@
+"""What is promised: three guarantee levels, each including the one before. Proofs in docs/privacy.md.
+
+All are event-level and replace-one: neighbours are two histories that differ in the features and
+reward of one observation of one user, whose existence, time and server are the same. So numbers of
+observations are public. What is protected from is everyone outside the user's own local server: the
+global server, other local servers, and whoever reads the messages. A local server is trusted
+with its own users' data, and its recommendations to its own users are not part of what is protected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fclub.errors import PrivacyError, UnknownName
+
+
+class Flag(StrEnum):
+    """Something that leaves a server, or shapes what leaves, and that no noise accounts for."""
+
+    RAW_TRIGGER = "raw-trigger"
+    """When a release happens depends on unreleased data (the determinant test, Eq. 5)."""
+
+    RAW_PARTITION = "raw-partition"
+    """Which users form a cluster, hence a stream, depends on unreleased data (Eq. 3)."""
+
+    RAW_CHOICES = "raw-choices"
+    """Items of rounds that will be released are chosen with the help of unreleased data."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A promise and the flags with which it cannot be kept."""
+
+    name: str
+    protects: str
+    given: str
+    qualifies: str
+    forbids: frozenset[Flag]
+
+    def check(self, flags: frozenset[Flag]) -> None:
+        """Refuse a configuration that this level's proof does not cover."""
+        broken = sorted(flags & self.forbids)
+        if broken:
+            raise PrivacyError(f"level {self.name} does not allow {', '.join(broken)}")
+
+
+CDP = Level(
+    name="cdp",
+    protects="the values released by all streams, and whatever others compute from them",
+    given="the partition, the release times and all other observations, taken as fixed (the paper's "
+    "Definition 1, a fixed sequence)",
+    qualifies="any mechanism of this package: cdp-fclub-dc as printed, cdp-fclub-plus",
+    forbids=frozenset(),
+)
+TRANSCRIPT = Level(
+    name="transcript",
+    protects="the whole transcript: values, cluster ids, release times, merges and plans together",
+    given="all other observations, taken as fixed",
+    qualifies="one stream per user, a count schedule, and clusters found from released statistics only",
+    forbids=frozenset({Flag.RAW_TRIGGER, Flag.RAW_PARTITION}),
+)
+INTERACTIVE = Level(
+    name="interactive",
+    protects="the whole transcript, in the real interaction: later choices and rewards may react to it",
+    given="nothing: neighbours are two worlds whose users would answer differently in one round",
+    qualifies="as transcript, and every round whose data will be released is served from released "
+    "statistics only",
+    forbids=frozenset({Flag.RAW_TRIGGER, Flag.RAW_PARTITION, Flag.RAW_CHOICES}),
+)
+
+LEVELS: dict[str, Level] = {level.name: level for level in (CDP, TRANSCRIPT, INTERACTIVE)}
+
+
+def level_named(name: str) -> Level:
+    """The level of that name."""
+    if name not in LEVELS:
+        raise UnknownName("guarantee level", name, LEVELS)
+    return LEVELS[name]

@@ -1,0 +1,75 @@
+"""`fclub data` parses, calls, prints."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LINES = [f"{user},{item},{1 + (user + item) % 5}" for user in range(8) for item in range(6)]
+
+
+@pytest.fixture
+def ratings(tmp_path: Path) -> Path:
+    path = tmp_path / "ratings.csv"
+    path.write_text("userId,movieId,rating\n" + "\n".join(LINES) + "\n")
+    return path
+
+
+def fclub(tmp_path: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """The real command, with a cache of its own and no network."""
+    environment = os.environ | {
+        "FCLUB_CACHE_DIR": str(tmp_path / "cache"),
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+    }
+    code = "from fclub.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "data", *map(str, words)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_take_check_and_find_again(ratings: Path, tmp_path: Path) -> None:
+    taken = fclub(tmp_path, "movielens-latest-small", "--from", ratings, "--json")
+    assert taken.returncode == 0, taken.stderr
+    first = json.loads(taken.stdout)
+    assert (first["ratings"], first["users"], first["items"]) == (48, 8, 6)
+    assert "GroupLens" in first["licence"]
+    again = json.loads(fclub(tmp_path, "movielens-latest-small", "--check", "--json").stdout)
+    assert again.pop("matrix")
+    assert again == first
+    listing = json.loads(fclub(tmp_path, "--json").stdout)
+    assert [name for name, entry in listing.items() if entry["installed"]] == [first["name"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("movielens-1m",), 1, "https://files.grouplens.org/datasets/movielens/ml-1m.zip"),
+        (("movielens-1m",), 1, "--from FILE"),
+        (("movielens-1m", "--from", "nowhere"), 1, "there is no file"),
+        (("movielens-2m",), 2, "did you mean"),
+    ],
+)
+def test_errors_are_one_line(words: tuple[str, ...], code: int, text: str, tmp_path: Path) -> None:
+    answer = fclub(tmp_path, *words)
+    assert answer.returncode == code
+    assert text in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+    assert answer.stdout == ""
+
+
+def test_faulty_file_names_the_line(ratings: Path, tmp_path: Path) -> None:
+    ratings.write_text("\n".join(["userId,movieId,rating", *LINES, LINES[0]]))
+    answer = fclub(tmp_path, "movielens-latest-small", "--from", ratings)
+    assert answer.returncode == 1
+    assert "line 50" in answer.stderr
+    assert not list((tmp_path / "cache").rglob("*.npz"))
+
+
+def test_plain_text(ratings: Path, tmp_path: Path) -> None:
+    taken = fclub(tmp_path, "lastfm", "--from", ratings)
+    assert "verified: structure" in taken.stdout
+    assert "licence: " in taken.stdout
+    assert "movielens-25m" in fclub(tmp_path).stdout
+    assert "Example" in fclub(tmp_path, "--help").stdout

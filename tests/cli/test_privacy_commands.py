@@ -1,0 +1,71 @@
+"""`fclub privacy` and `fclub audit` parse, call one function and print."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fclub.cli import audit, privacy
+from fclub.core.types import Matrix
+from fclub.errors import UnknownName
+from fclub.privacy.ledger import Ledger
+from fclub.privacy.ledger_file import write_ledger
+from fclub.privacy.levels import CDP, Flag
+from fclub.privacy.mechanisms import calibrate
+from fclub.simulation import attack
+
+runner = CliRunner()
+
+
+def test_noise_for_a_budget() -> None:
+    result = runner.invoke(privacy.app, ["--epsilon", "1", "--constant", "0.70710678", "--json"])
+    answer = json.loads(result.stdout)
+    assert answer["mu"] == pytest.approx(0.92091, abs=1e-5)
+    assert answer["sensitivity"] == pytest.approx(0.875, abs=1e-6)
+    assert answer["releases"] == 27
+    assert answer["std"] == pytest.approx(1.381, abs=1e-3)
+    assert "sensitivity" in runner.invoke(privacy.app, []).stdout
+    wrong = runner.invoke(privacy.app, ["--mechanism", "rumour"])
+    assert isinstance(wrong.exception, UnknownName)
+
+
+def test_what_a_ledger_spent(tmp_path: Path) -> None:
+    ledger = Ledger(CDP, 1.0, 0.1, flags=[Flag.RAW_PARTITION])
+    ledger.open("a", calibrate("increments", 0.5, 1.25, 4), 1.25)
+    ledger.release("a", 30)
+    write_ledger(ledger, tmp_path / "ledger")
+    arguments = ["--ledger", str(tmp_path / "ledger"), "--json", "--delta", "0.01"]
+    answer = json.loads(runner.invoke(privacy.app, arguments).stdout)
+    assert answer["spent"] == [[ledger.spent(0.01), 0.01], [ledger.spent(1e-5), 1e-5]]
+    assert answer["unaccounted"] == ["raw-partition"]
+    assert (answer["streams"], answer["releases"], answer["observations"]) == (1, 1, 30)
+
+
+def test_levels_are_explained() -> None:
+    answer = json.loads(runner.invoke(privacy.app, ["--levels", "--json"]).stdout)
+    assert list(answer) == ["cdp", "transcript", "interactive"]
+    assert "raw-choices" in answer["interactive"]
+
+
+def test_audit_of_a_mechanism_passes() -> None:
+    result = runner.invoke(audit.app, ["--epsilon", "8", "--trials", "500", "--json"])
+    answer = json.loads(result.stdout)
+    assert (result.exit_code, answer["leaks"]) == (0, 0)
+    assert len(answer["findings"]) == 21
+
+
+class Silent:
+    seeded = True
+
+    def gaussian(self, side: int) -> Matrix:
+        return np.zeros((side, side))
+
+
+def test_audit_of_a_leaking_target_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that draws nothing but zeros, in place of the operating system's."""
+    monkeypatch.setattr(attack, "SecureNoise", Silent)
+    result = runner.invoke(audit.app, ["--epsilon", "8", "--trials", "200"])
+    assert result.exit_code == 1
+    assert "does not keep its claim" in result.stdout

@@ -1,0 +1,72 @@
+"""`fclub run` as a user calls it: in a process of its own."""
+
+import json
+import subprocess
+import sys
+
+from fclub.cli.main import COMMANDS
+
+
+def fclub(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fclub", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+SMALL = ("--rounds", "300", "--seeds", "2", "--users", "10", "--jobs", "1")
+
+
+def test_json_is_one_object_of_the_documented_shape() -> None:
+    done = fclub(
+        "run", "--policy", "linucb", "--policy", "cdp-fclub-dc", *SMALL, "--seed", "5", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["seeds"] == [5, 6]
+    assert summary["rounds"] == 300
+    assert summary["environment"]["placement"] == "blocks"
+    for entry in summary["policies"].values():
+        assert list(entry) == [
+            "regret",
+            "reward",
+            "communications",
+            "clusters",
+            "privacy",
+            "microseconds_per_round",
+        ]
+        assert set(entry["communications"]) == {"uploads", "downloads", "phases", "total", "bytes"}
+        assert set(entry["clusters"]) == {"found", "true", "ari"}
+        assert len(entry["regret"]["curve"]) <= 200
+        assert entry["regret"]["curve"][-1][0] == 300
+    assert summary["policies"]["linucb"]["privacy"] is None
+
+
+def test_table_and_set() -> None:
+    done = fclub(
+        "run", "--policy", "club", *SMALL, "--set", "club.deletion=0", "--set", "env.spread=0.1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "club" in done.stdout
+    assert "regret" in done.stdout
+
+
+def test_errors_are_one_line_with_an_exit_code() -> None:
+    for arguments, word in (
+        (("run", "--policy", "lnucb"), "linucb"),
+        (("run", "--users", "3"), "servers"),
+        (("run", "--set", "club"), "POLICY.NAME=VALUE"),
+        (("run", "--resume"), "--out"),
+        (("run", "--backend", "mpi", "--policy", "linucb", *SMALL), "backend"),
+    ):
+        done = fclub(*arguments)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("fclub: ")]
+        assert done.returncode == 2
+        assert len(lines) == 1
+        assert word in lines[0]
+        assert "Traceback" not in done.stderr
+
+
+def test_help_lists_every_command() -> None:
+    done = fclub("--help")
+    assert done.returncode == 0
+    for name in COMMANDS:
+        assert name in done.stdout

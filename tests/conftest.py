@@ -1,0 +1,41 @@
+"""Settings of all tests, and a link that remembers what crossed it."""
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import settings
+
+from fclub.protocol.link import InProcessLink
+from fclub.protocol.messages import Message, encode
+
+# The first call of a kernel may compile it, so there is no deadline; the same cases on every run, so
+# that a red run is a red change.
+settings.register_profile("fclub", deadline=None, derandomize=True)
+settings.load_profile("fclub")
+
+
+class Sent(NamedTuple):
+    upwards: bool
+    server: int
+    message: Message
+    data: bytes
+
+
+class RecordingLink(InProcessLink):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[Sent] = []
+
+    def to_global(self, server: int, message: Message) -> None:
+        self.sent.append(Sent(True, server, message, encode(message)))
+        super().to_global(server, message)
+
+    def to_local(self, server: int, message: Message) -> None:
+        self.sent.append(Sent(False, server, message, encode(message)))
+        super().to_local(server, message)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Federated policies started in this test have a `RecordingLink`."""
+    monkeypatch.setattr("fclub.policies.federated.InProcessLink", RecordingLink)

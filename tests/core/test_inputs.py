@@ -1,0 +1,71 @@
+"""What a caller may hand in, and the names of the refusals."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fclub.core.inputs import as_features, as_items, as_reward
+from fclub.errors import EmptyItems, InvalidFeatures, InvalidReward
+
+
+@given(arrays(np.float64, (4, 3), elements=st.floats(-0.5, 0.5)))
+def test_valid_items_pass_unchanged(items: np.ndarray) -> None:
+    np.testing.assert_array_equal(as_items(items, 3), items)
+    np.testing.assert_array_equal(as_features(items[0].tolist(), 3), items[0])
+
+
+def test_rounding_above_one_is_allowed_and_not_changed() -> None:
+    x = np.array([1.0 + 1e-12, 0.0])
+    assert as_features(x, 2)[0] == 1.0 + 1e-12
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        np.full((2, 3), np.nan),
+        np.full((2, 3), np.inf),
+        np.full((2, 3), 1e200),
+        np.full((2, 3), 0.6),
+        np.zeros((2, 4)),
+        np.zeros(3),
+        np.zeros((1, 2, 3)),
+        [["a", "b", "c"]],
+        [["0.1", "0.1", "0.1"]],
+        [[0.1, 0.1], [0.1, 0.1, 0.1]],
+        [[0.1j, 0.1, 0.1]],
+        [[None, 0.1, 0.1]],
+    ],
+)
+def test_bad_items_are_refused_with_the_value(items: object) -> None:
+    with pytest.raises(InvalidFeatures) as refusal:
+        as_items(items, 3)
+    assert refusal.value.value is not None
+
+
+@pytest.mark.parametrize("items", [[], np.zeros((0, 3))])
+def test_no_items(items: object) -> None:
+    with pytest.raises(EmptyItems):
+        as_items(items, 3)
+
+
+@pytest.mark.parametrize("x", [np.zeros((1, 3)), 0.5, np.zeros(2), [], np.array([np.nan, 0, 0])])
+def test_bad_features(x: object) -> None:
+    with pytest.raises(InvalidFeatures):
+        as_features(x, 3)
+
+
+@given(st.floats(0, 1))
+def test_rewards_in_range(reward: float) -> None:
+    assert as_reward(reward) == reward
+    assert as_reward(np.float64(reward)) == reward
+
+
+@pytest.mark.parametrize(
+    "reward", [-1e-9, 1.0001, np.nan, np.inf, -np.inf, "1", b"1", None, [1, 2], 1j]
+)
+def test_bad_rewards_are_refused_with_the_value(reward: object) -> None:
+    with pytest.raises(InvalidReward) as refusal:
+        as_reward(reward)
+    assert refusal.value.value is reward

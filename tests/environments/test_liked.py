@@ -1,0 +1,100 @@
+"""Real rewards: what is offered was held out, and what is liked was liked."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fclub.environments.form import HALF
+from fclub.environments.liked import Liked
+from fclub.environments.ratings_file import read_ratings
+from fclub.errors import InvalidSetting
+
+Write = Callable[..., Path]
+
+
+def make(path: Path, **parameters: object) -> Liked:
+    settings = {"users": 12, "servers": 3, "dim": 4, "items": 5, "size": 40} | parameters
+    return Liked(path=str(path), **settings)  # type: ignore[arg-type]
+
+
+def test_no_rating_serves_both_sides(write_ratings: Write) -> None:
+    environment = make(write_ratings())
+    parts = environment.split(np.random.default_rng(0))
+    assert not (parts.training & parts.held_out).any()
+    np.testing.assert_array_equal(parts.training | parts.held_out, environment.rated)
+    assert parts.held_out.any()
+    assert parts.training.any()
+
+
+def test_likes_are_the_files(write_ratings: Write) -> None:
+    path = write_ratings()
+    environment = make(path, threshold=4.0)
+    ratings = read_ratings(path)
+    high = ratings.values >= 4.0
+    liked = {(u, i) for u, i in zip(ratings.users[high], ratings.items[high], strict=True)}
+    part = environment.part
+    for row, column in np.argwhere(environment.rated):
+        pair = (part.users[row], part.items[column])
+        assert environment.likes[row, column] == (pair in liked)
+    assert (environment.likes <= environment.rated).all()
+
+
+def test_offers_are_different_held_out_items(write_ratings: Write) -> None:
+    environment = make(write_ratings())
+    environment.start(3)
+    shelf = environment.world.catalogue
+    allowed = [set(shelf.candidates[shelf.starts[u] : shelf.starts[u + 1]].tolist()) for u in range(12)]
+    truth = {
+        (u, int(shelf.candidates[p])): shelf.liked[p]
+        for u in range(12)
+        for p in range(shelf.starts[u], shelf.starts[u + 1])
+    }
+    for _ in range(300):
+        user, items = environment.visit()
+        first = shelf.starts[user]
+        offered = shelf.candidates[first : first + 5].tolist()
+        assert len(set(offered)) == 5
+        assert set(offered) <= allowed[user]
+        np.testing.assert_array_equal(items, shelf.features[offered])
+        rewards = [truth[user, item] for item in offered]
+        outcome = environment.feedback(2)
+        assert outcome.reward == rewards[2]
+        assert outcome.regret == max(rewards) - rewards[2]
+
+
+def test_every_candidate_is_offered_equally_often(write_ratings: Write) -> None:
+    environment = make(write_ratings(), users=1, servers=1)
+    environment.start(0)
+    shelf = environment.world.catalogue
+    size = int(shelf.starts[1])
+    seen: dict[int, int] = dict.fromkeys(shelf.candidates[:size].tolist(), 0)
+    visits = 1500
+    for _ in range(visits):
+        environment.visit()
+        for item in shelf.candidates[:5].tolist():
+            seen[item] += 1
+    expected = visits * 5 / size
+    deviation = sum((count - expected) ** 2 / expected for count in seen.values())
+    assert deviation < size + 5 * np.sqrt(2 * size)
+
+
+def test_features_come_from_training_only(write_ratings: Write) -> None:
+    environment = make(write_ratings())
+    environment.start(0)
+    features = environment.world.catalogue.features
+    assert features.shape == (40, 4)
+    assert (features[:, -1] == HALF).all()
+    environment.start(1)
+    assert not np.array_equal(environment.world.catalogue.features, features)
+
+
+def test_impossible_settings(write_ratings: Write) -> None:
+    path = write_ratings()
+    with pytest.raises(InvalidSetting, match="holdout"):
+        make(path, holdout=1.0)
+    with pytest.raises(InvalidSetting, match="features"):
+        make(path, features="guessed")
+    with pytest.raises(InvalidSetting, match="too few"):
+        make(path, items=39).start(0)

@@ -1,0 +1,193 @@
+"""Nothing is lost or counted twice between users, buffers, global and pending statistics."""
+
+from math import log
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fclub
+from fclub.config import Problem
+from fclub.core.ucb import delay_factor, events_bound
+from fclub.policies.federated import FederatedPolicy, Switches
+from fclub.protocol.messages import Download, Upload, read_id
+
+ratios = st.one_of(st.just(1.0), st.floats(1.001, 3.0))
+
+
+def federation(
+    detection: str, noise: str, servers: int, dim: int, seed: int, **parameters: float
+) -> tuple[FederatedPolicy, fclub.Environment]:
+    environment = fclub.make_environment(
+        "synthetic", users=2 * servers + 1, clusters=2, servers=servers, dim=dim, placement="spread"
+    )
+    environment.start(seed)
+    trigger = "determinant"
+    policy = FederatedPolicy("test", Switches(detection, trigger, noise), **parameters)
+    policy.start(environment.problem, environment.server_of, seed=seed)
+    return policy, environment
+
+
+def step(policy: FederatedPolicy, environment: fclub.Environment) -> None:
+    user, items = environment.visit()
+    index = policy.recommend(user, items)
+    policy.update(user, items[index], environment.feedback(index).reward)
+
+
+def check_books(policy: FederatedPolicy) -> None:
+    """The conservation law and the invariant of Alg. 4, for every global cluster."""
+    state, world, rules = policy.pack(), policy.hub.state, policy.rules
+    local, eye = state.local, np.eye(policy.problem.dim)
+    d = policy.problem.dim
+    for k in range(len(world.counts)):
+        members = np.flatnonzero(world.group == k)
+        scale = 1e-9 * max(1.0, float(np.abs(world.gram[k]).max()))
+        for c in members:
+            gram = local.gram[c] + world.pending_gram[c]
+            moment = local.moment[c] + world.pending_moment[c]
+            np.testing.assert_allclose(gram, world.gram[k], atol=scale)
+            np.testing.assert_allclose(moment, world.moment[k], atol=scale)
+            assert local.counts[c] + world.pending_count[c] == world.counts[k]
+        rows = np.isin(state.cluster_of, members)
+        gram = world.gram[k] + local.buffer_gram[members].sum(axis=0)
+        moment = world.moment[k] + local.buffer_moment[members].sum(axis=0)
+        for c in members:
+            gram = gram - rules.report_shift * eye
+            if rules.noise_std > 0:
+                gram = gram - rules.upload_shift * (local.leaves[c] - 1) * eye - local.noise[c, :d, :d]
+                moment = moment - local.noise[c, :d, d]
+        np.testing.assert_allclose(gram, state.users.gram[rows].sum(axis=0), atol=scale)
+        np.testing.assert_allclose(moment, state.users.moment[rows].sum(axis=0), atol=scale)
+        observed = world.counts[k] + local.buffer_count[members].sum()
+        assert observed == state.users.counts[rows].sum()
+    assert state.users.counts.sum() == policy.observations
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), ratios, ratios, st.integers(1, 4), st.integers(2, 5), st.floats(0.2, 1.5))
+def test_exact_statistics(seed: int, U: float, D: float, L: int, d: int, deletion: float) -> None:
+    policy, environment = federation(
+        "edges", "none", L, d, seed, upload_ratio=U, download_ratio=D, deletion=deletion, merging=0.8
+    )
+    for _ in range(130):
+        step(policy, environment)
+        check_books(policy)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 2**32), st.floats(1.001, 2.0), st.floats(1.001, 2.0), st.integers(1, 3))
+def test_noisy_statistics(seed: int, U: float, D: float, L: int) -> None:
+    policy, environment = federation(
+        "edges", "tree", L, 3, seed, upload_ratio=U, download_ratio=D, deletion=0.5, epsilon=20.0
+    )
+    for _ in range(100):
+        step(policy, environment)
+        check_books(policy)
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("noise", ["none", "tree"])
+@pytest.mark.parametrize(("U", "D"), [(1.01, 1.01), (1.3, 1.1), (1.05, 1.6)])
+def test_events_of_a_phase_are_bounded_by_its_growth(noise: str, U: float, D: float) -> None:
+    """Each event of a local cluster multiplies its determinant by at least min(U, D)."""
+    policy, environment = federation("edges", noise, 3, 4, 5, upload_ratio=U, download_ratio=D)
+    for phase in range(1, 10):
+        assert policy.clock.phase == phase
+        before = {
+            (s.server, number): np.linalg.slogdet(s.clusters.gram[c])[1]
+            for s in policy.servers
+            for c, number in enumerate(s.ids)
+        }
+        policy.link.sent.clear()
+        while policy.observations < policy.clock.next_start - 1:
+            step(policy, environment)
+        events = [
+            (sent.server, read_id(sent.message.cluster))
+            for sent in policy.link.sent
+            if isinstance(sent.message, Upload | Download)
+        ]
+        assert set(events) <= before.keys()
+        for s in policy.servers:
+            for c, number in enumerate(s.ids):
+                growth = np.linalg.slogdet(s.clusters.gram[c])[1] - before[s.server, number]
+                assert events.count((s.server, number)) <= events_bound(growth, U, D) + 1e-6
+        step(policy, environment)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32), ratios, ratios, st.integers(1, 4))
+def test_delay_costs_at_most_gamma(seed: int, U: float, D: float, L: int) -> None:
+    """P_t ≤ Γ: what all servers know together against what one is served from, m = 1."""
+    policy, environment = federation("off", "none", L, 3, seed, upload_ratio=U, download_ratio=D)
+    for _ in range(120):
+        step(policy, environment)
+        local, world = policy.pack().local, policy.hub.state
+        together = world.gram[0] + local.buffer_gram.sum(axis=0)
+        for own in local.gram:
+            ratio = np.linalg.eigvals(np.linalg.solve(own, together)).real.max()
+            assert np.sqrt(ratio) <= delay_factor(L, U, D) + 1e-9
+
+
+def covered(policy: FederatedPolicy, theta: np.ndarray, factor: float) -> bool:
+    """Is θ in every local cluster's confidence set, shrunk by a factor?"""
+    for server in policy.servers:
+        for row in range(len(server.users.counts)):
+            server.recommend(row, np.zeros((1, policy.problem.dim)))
+    local = policy.pack().local
+    for gram, moment, radius in zip(local.gram, local.moment, local.radius, strict=True):
+        error = theta - np.linalg.solve(gram, moment)
+        if np.sqrt(error @ gram @ error) > factor * radius:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("noise", ["none", "tree"])
+def test_lemma_1_covers_theta(noise: str) -> None:
+    """At most a fraction 2α of runs ever leaves the confidence sets; sets a tenth as wide are left."""
+    alpha, runs, failures, narrow = 0.1, 10, 0, 0
+    for seed in range(runs):
+        environment = fclub.make_environment("synthetic", users=6, clusters=1, servers=3, dim=3)
+        environment.start(seed)
+        policy = FederatedPolicy(
+            "test", Switches("off", "determinant", noise), alpha=alpha, horizon=200, epsilon=8.0
+        )
+        policy.start(environment.problem, environment.server_of, seed=seed)
+        inside = close = True
+        for _ in range(100):
+            step(policy, environment)
+            inside &= covered(policy, environment.theta[0], 1.0)
+            close &= covered(policy, environment.theta[0], 0.1)
+        failures += not inside
+        narrow += not close
+    assert failures <= 2 * alpha * runs
+    if noise == "none":
+        assert narrow > 2 * alpha * runs
+
+
+def test_a_server_without_users_takes_no_part() -> None:
+    policy = fclub.make_policy("fclub-dc")
+    policy.start(Problem(3, 3, 2), [0, 0, 2], seed=0)
+    for user in (0, 1, 2, 2, 1, 0, 0):
+        index = policy.recommend(user, np.eye(2))
+        policy.update(user, np.eye(2)[index], 1.0)
+    assert policy.communications.uploads > 0
+    assert policy.labels_.shape == (3,)
+    check_books(policy)
+
+
+def test_a_full_tree_keeps_data_back() -> None:
+    """After t_c uploads the printed queue is empty: nothing more is sent until a new phase renews."""
+    environment = fclub.make_environment("synthetic", users=2, clusters=1, servers=1, dim=2)
+    environment.start(0)
+    policy = FederatedPolicy(
+        "test", Switches("off", "determinant", "tree"), horizon=2, upload_ratio=3.0, download_ratio=3.0
+    )
+    policy.start(environment.problem, environment.server_of, seed=0)
+    allowed = policy.bounds(environment.problem).uploads
+    assert allowed == np.ceil(2 * log(2) / log(3.0))
+    for _ in range(400):
+        step(policy, environment)
+        check_books(policy)
+    assert policy.communications.uploads <= allowed
+    assert policy.pack().local.buffer_count[0] > 0

@@ -1,0 +1,263 @@
+"""What crosses the link, what its ids mean, and what servers refuse."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import fclub
+from fclub.core.statistics import Packed, Statistics
+from fclub.core.ucb import make_rules, ridge_bounds
+from fclub.errors import InvalidMessage, NumericalError
+from fclub.policies.federated import FederatedPolicy
+from fclub.privacy.noise import NoNoise
+from fclub.protocol import messages as m
+from fclub.protocol.detection import OneCluster
+from fclub.protocol.global_server import GlobalServer
+from fclub.protocol.link import Communications, InProcessLink
+from fclub.protocol.local_server import LocalServer
+
+FEDERATED = ["cdp-fclub-dc", "fclub-dc", "fclub", "homo-dc", "homo"]
+SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
+
+
+def started(name: str, **parameters: float) -> tuple[FederatedPolicy, fclub.Environment]:
+    environment = fclub.make_environment("synthetic", **SMALL)
+    environment.start(4)
+    policy = fclub.make_policy(name, **parameters)
+    policy.start(environment.problem, environment.server_of, seed=2)
+    return policy, environment
+
+
+def step(policy: FederatedPolicy, environment: fclub.Environment) -> tuple[np.ndarray, float]:
+    user, items = environment.visit()
+    index = policy.recommend(user, items)
+    reward = environment.feedback(index).reward
+    policy.update(user, items[index], reward)
+    return items[index], reward
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("name", FEDERATED)
+def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
+    """Two federations whose users have other numbers, and the same visits, send the same bytes."""
+    policy, environment = started(name, deletion=0.6)
+    renamed = fclub.make_policy(name, deletion=0.6)
+    number = np.argsort(environment.server_of, kind="stable").argsort()
+    assert np.any(number != np.arange(9))
+    renamed.start(environment.problem, np.sort(environment.server_of), seed=2)
+    for _ in range(150):
+        user, items = environment.visit()
+        index = policy.recommend(user, items)
+        reward = environment.feedback(index).reward
+        policy.update(user, items[index], reward)
+        renamed.update(int(number[user]), items[index], reward)
+    sent = [(s.upwards, s.server, s.data) for s in policy.link.sent]
+    assert sent == [(s.upwards, s.server, s.data) for s in renamed.link.sent]
+    kinds = {type(s.message) for s in policy.link.sent}
+    assert kinds == {m.Upload, m.Download, m.PhaseStart, m.Report, m.Plan}
+
+
+@pytest.mark.usefixtures("recorded")
+def test_no_raw_observation_is_in_any_byte() -> None:
+    """The eight bytes of a feature, of a product of features or of a rewarded feature never appear."""
+    policy, environment = started("cdp-fclub-dc")
+    secrets: set[bytes] = set()
+    for _ in range(120):
+        x, y = step(policy, environment)
+        numbers = np.concatenate([x, np.outer(x, x).ravel(), y * x])
+        secrets |= {value.tobytes() for value in numbers.astype("<f8") if value != 0.0}
+    assert len(secrets) > 500
+    for sent in policy.link.sent:
+        assert not any(secret in sent.data for secret in secrets)
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("name", FEDERATED)
+def test_ids_change_exactly_when_the_membership_does(name: str) -> None:
+    policy, environment = started(name, deletion=0.5)
+    known: dict[tuple[int, int], frozenset[int]] = {}
+    for _ in range(300):
+        step(policy, environment)
+        for server in policy.servers:
+            assert len(set(server.ids)) == len(server.ids)
+            for c, number in enumerate(server.ids):
+                members = frozenset(np.flatnonzero(server.cluster_of == c).tolist())
+                assert known.setdefault((server.server, number), members) == members
+    assert len(set(known.items())) == len({(server, users) for (server, _), users in known.items()})
+    if not name.startswith("homo"):
+        assert len(known) > 3, "no cluster was ever split"
+    mentioned = {
+        (s.server, m.read_id(entry.cluster))
+        for s in policy.link.sent
+        if isinstance(s.message, m.Report)
+        for entry in s.message.clusters
+    }
+    assert mentioned == set(known)
+
+
+def is_standard_normal(samples: list[float]) -> bool:
+    """A chi-square test of the scale at level 10⁻⁶."""
+    low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], df=len(samples))
+    return bool(low < np.sum(np.square(samples)) < high)
+
+
+def whitened(noise: np.ndarray, moment: np.ndarray, std: float) -> list[float]:
+    upper = noise[np.triu_indices(len(moment), k=1)]
+    return [*(upper / std), *(np.diag(noise) / (np.sqrt(2) * std)), *(moment / std)]
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+def test_the_noise_is_in_what_is_sent(epsilon: float) -> None:
+    """Received minus observed is noise of the printed scale, in every report and after every upload.
+
+    What the receiver knows is rebuilt from the bytes alone. Nobody is ever separated, so each server
+    has one cluster and one tree: after c uploads its partial sum over c + 1 leaves is in the total.
+    """
+    policy, environment = started(
+        "cdp-fclub-dc", epsilon=epsilon, horizon=300, deletion=np.inf, merging=np.inf
+    )
+    rules, reports = policy.rules, []
+    received: dict[int, Statistics] = {}
+    leaves = dict.fromkeys(range(3), 1)
+    for _ in range(300):
+        for sent in policy.link.sent:
+            own = policy.servers[sent.server].users
+            if isinstance(sent.message, m.Report):
+                (entry,) = sent.message.clusters
+                report = m.read_statistics(entry.statistics, 4).shifted(-rules.report_shift)
+                received.setdefault(sent.server, report)
+                gram, moment = report.gram - own.gram.sum(0), report.moment - own.moment.sum(0)
+                reports += whitened(gram, moment, rules.noise_std)
+            if isinstance(sent.message, m.Upload):
+                change = m.read_statistics(sent.message.statistics, 4).shifted(-rules.upload_shift)
+                total = received[sent.server] = received[sent.server] + change
+                leaves[sent.server] += 1
+                std = rules.noise_std * np.sqrt(leaves[sent.server].bit_count())
+                gram, moment = total.gram - own.gram.sum(0), total.moment - own.moment.sum(0)
+                assert is_standard_normal(whitened(gram, moment, std))
+        policy.link.sent.clear()
+        step(policy, environment)
+    assert is_standard_normal(reports)
+    assert not is_standard_normal(list(np.multiply(reports, rules.noise_std)))
+    assert not is_standard_normal([0.0] * 14)
+    assert min(leaves.values()) > 30
+
+
+def test_statistics_that_are_indefinite_are_reported() -> None:
+    policy, environment = started("fclub-dc")
+    step(policy, environment)
+    for server in policy.servers:
+        server.clusters.gram[:] *= -1.0
+        server.clusters.buffer_count[:] = 1
+        server.clusters.fresh[:] = False
+    with pytest.raises(NumericalError, match="indefinite"):
+        policy.recommend(0, np.eye(4))
+    with pytest.raises(NumericalError, match="indefinite"):
+        policy.unpack(policy.pack())
+
+
+def make_pair() -> tuple[LocalServer, GlobalServer]:
+    protocol = fclub.Protocol()
+    rules = make_rules(fclub.Problem(2, 1, 2), protocol, ridge_bounds(protocol))
+    link = InProcessLink()
+    local = LocalServer(0, Packed.zeros(2, 2), rules, 0, OneCluster(), NoNoise(), link)
+    hub = GlobalServer(2, [0], rules, 2.0, link)
+    link.connect(hub, {0: local})
+    return local, hub
+
+
+def test_messages_that_go_the_wrong_way_are_refused() -> None:
+    local, hub = make_pair()
+    data = m.write_statistics(Statistics.zeros(2))
+    with pytest.raises(InvalidMessage, match="Plan"):
+        hub.receive(0, m.Plan(1, False, ()))
+    with pytest.raises(InvalidMessage, match="Upload"):
+        local.receive(m.Upload(m.write_id(0), data))
+
+
+def test_an_upload_of_an_unknown_cluster_is_refused() -> None:
+    _, hub = make_pair()
+    hub.begin_phase(1)
+    before = {name: array.copy() for name, array in hub.state_of()[0].items()}
+    data = m.write_statistics(Statistics.zeros(2))
+    for server, number in ((0, 7), (1, 0)):
+        with pytest.raises(InvalidMessage, match=str(number)):
+            hub.receive(server, m.Upload(m.write_id(number), data))
+    for name, array in hub.state_of()[0].items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("statistics", [b"", m.write_statistics(Statistics.zeros(3))])
+def test_a_bad_plan_is_refused_and_a_good_one_can_still_come(statistics: bytes) -> None:
+    local, hub = make_pair()
+    hub.begin_phase(1)
+    good = m.write_statistics(Statistics(np.eye(2), np.zeros(2), 0))
+    local.link = type("Silent", (), {"to_global": lambda *_: None})()
+    local.receive(m.PhaseStart(2))
+    number = m.write_id(local.ids[0])
+    for bad in (
+        m.Plan(2, True, ()),
+        m.Plan(2, True, (m.ClusterPlan(m.write_id(99), good, 1, 0),)),
+        m.Plan(2, True, (m.ClusterPlan(number, statistics, 1, 0),)),
+    ):
+        with pytest.raises(InvalidMessage):
+            local.receive(bad)
+        assert local.staged is not None
+    local.receive(m.Plan(2, True, (m.ClusterPlan(number, good, 1, 0),)))
+    assert local.staged is None
+
+
+def test_a_plan_nobody_asked_for_is_refused() -> None:
+    local, hub = make_pair()
+    hub.begin_phase(1)
+    data = m.write_statistics(Statistics.zeros(2))
+    with pytest.raises(InvalidMessage, match="reported"):
+        local.receive(m.Plan(1, True, (m.ClusterPlan(m.write_id(0), data, 1, 0),)))
+
+
+def test_a_download_for_a_cluster_that_is_gone_is_dropped() -> None:
+    local, hub = make_pair()
+    hub.begin_phase(1)
+    before = local.clusters.gram.copy()
+    local.receive(m.Download(m.write_id(99), m.write_statistics(Statistics(np.eye(2), np.ones(2), 3))))
+    np.testing.assert_array_equal(local.clusters.gram, before)
+
+
+def test_observations_between_report_and_plan_wait_for_the_new_buffers() -> None:
+    local, hub = make_pair()
+    hub.begin_phase(1)
+    local.detector = _Apart()
+    waiting: list[m.Message] = []
+    link, local.link = (
+        local.link,
+        type("Slow", (), {"to_global": lambda _, s, msg: waiting.append(msg)})(),
+    )
+    local.receive(m.PhaseStart(2))
+    for row in (0, 1, 1):
+        local.observe(row, np.array([1.0, 0.0]), 1.0)
+    assert [type(message) for message in waiting] == [m.Report], "uploads wait for the plan"
+    local.link = link
+    hub.receive(0, waiting[0])
+    hub.close_phase()
+    assert local.clusters.buffer_count.tolist() == [1, 2]
+    assert local.clusters.counts.tolist() == [0, 0]
+    np.testing.assert_allclose(local.clusters.buffer_moment[:, 0], [1, 2])
+
+
+class _Apart(OneCluster):
+    def detect(self, users: Packed) -> np.ndarray:
+        return np.arange(len(users.counts))
+
+
+def test_communications_count_by_kind() -> None:
+    policy, environment = started("fclub-dc")
+    for _ in range(100):
+        step(policy, environment)
+    counted = policy.communications
+    assert counted.total == counted.uploads + counted.downloads + counted.phases
+    assert counted.as_dict()["total"] == counted.total
+    compiled = Communications()
+    compiled.count_events(3, 2, 4)
+    upload, download = m.event_size(4)
+    assert (compiled.messages, compiled.bytes) == (5, 3 * upload + 2 * download)

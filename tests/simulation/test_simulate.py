@@ -1,0 +1,157 @@
+"""`simulate`: reproducible, bounded in memory, without drift, and a trace that can be kept."""
+
+import gc
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fclub
+from fclub.environments.synthetic import Synthetic
+from fclub.errors import InvalidFile, InvalidSetting
+from fclub.policies.saving import read_npz, write_npz
+from fclub.simulation.trace import checkpoints
+
+
+def small(**changes: object) -> fclub.Environment:
+    sizes = {"users": 8, "clusters": 2, "servers": 2, "dim": 3, "items": 4}
+    return fclub.make_environment("synthetic", **sizes | changes)
+
+
+def peak(name: str, rounds: int, fast: bool) -> int:
+    environment = small()
+    gc.collect()
+    tracemalloc.start()
+    fclub.simulate(name, environment, rounds, seed=1, fast=fast)
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return used
+
+
+@pytest.mark.parametrize("name", ["cdp-fclub-dc", "fclub", "sclub", "linucb"])
+def test_memory_does_not_grow_with_the_horizon(name: str) -> None:
+    """One number kept per round would be 250 kB more."""
+    fclub.simulate(name, small(), 300, seed=1, fast=True)
+    assert peak(name, 34_000, fast=True) < peak(name, 2_000, fast=True) + 150_000
+
+
+def test_memory_of_the_readable_loop_does_not_grow() -> None:
+    """One message kept per round would be 300 kB more."""
+    fclub.simulate("fclub", small(), 100, seed=1, fast=False)
+    assert peak("fclub", 700, fast=False) < peak("fclub", 100, fast=False) + 150_000
+
+
+def drift(policy: fclub.Policy) -> float:
+    """How far the kept inverses are from inverses: the largest entry of A⁻¹A − I."""
+    worst = 0.0
+    for server in policy.servers:  # type: ignore[attr-defined]
+        local = server.clusters
+        for c in np.flatnonzero(local.fresh):
+            for kept, matrix in (
+                (local.inverse[c], local.gram[c]),
+                (local.trial_inverse[c], local.gram[c] + local.buffer_gram[c]),
+            ):
+                worst = max(worst, float(np.abs(kept @ matrix - np.eye(len(matrix))).max()))
+            grown = np.linalg.slogdet(local.gram[c] + local.buffer_gram[c])[1]
+            worst = max(worst, abs(local.growth[c] - (grown - np.linalg.slogdet(local.gram[c])[1])))
+    return worst
+
+
+@pytest.mark.parametrize("name", ["cdp-fclub-dc", "fclub-dc", "fclub", "homo-dc"])
+def test_inverses_do_not_drift(name: str) -> None:
+    policy = fclub.make_policy(name)
+    fclub.simulate(policy, small(), 5_000, seed=1)
+    assert drift(policy) < 1e-8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cdp-fclub-dc", "fclub-dc", "fclub", "homo-dc"])
+def test_inverses_do_not_drift_in_a_million_rounds(name: str) -> None:
+    """Uploads become rare, so a trial inverse lives through hundreds of rank-one updates."""
+    policy = fclub.make_policy(name, horizon=1_000_000)
+    fclub.simulate(policy, "synthetic", 1_000_000, seed=1)
+    assert drift(policy) < 1e-8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["club", "sclub", "linucb"])
+def test_models_do_not_drift_in_a_million_rounds(name: str) -> None:
+    policy = fclub.make_policy(name)
+    fclub.simulate(policy, "synthetic", 1_000_000, seed=1)
+    state = policy.pack()
+    for models in (getattr(state, "models", None), getattr(state, "users", None)):
+        if models is not None:
+            shifted = models.gram + np.eye(models.gram.shape[1])
+            fresh = np.linalg.solve(shifted, models.moment[..., None])[..., 0]
+            np.testing.assert_allclose(models.theta, fresh, atol=1e-10)
+
+
+def test_every_policy_meets_the_same_world() -> None:
+    """Same seed: the reward of a choice is the same draw, whatever was played before."""
+    visits = []
+    for name in ("linucb", "cdp-fclub-dc"):
+        environment = small()
+        fclub.simulate(name, environment, 200, seed=4)
+        visits.append([environment.visit() for _ in range(3)])
+    for (user, items), (other, others) in zip(*visits, strict=True):
+        assert user == other
+        np.testing.assert_array_equal(items, others)
+
+
+def test_seeds_differ() -> None:
+    first, second = (fclub.simulate("linucb", small(), 200, seed=s).regret[-1] for s in (0, 1))
+    assert first != second
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 199, 200, 5000])
+def test_checkpoints(rounds: int) -> None:
+    times = checkpoints(rounds)
+    assert times[0] == 1
+    assert times[-1] == rounds
+    assert len(times) <= 200
+    assert np.all(np.diff(times) > 0)
+
+
+def test_progress_adds_up() -> None:
+    told: list[int] = []
+    fclub.simulate("linucb", "synthetic", 500, progress=told.append)
+    assert sum(told) == 500
+
+
+@pytest.mark.parametrize(("rounds", "seed"), [(0, 0), (-1, 0), (1.5, 0), (10, -1), (10, None)])
+def test_bad_arguments(rounds: int, seed: int) -> None:
+    with pytest.raises(InvalidSetting):
+        fclub.simulate("linucb", small(), rounds, seed=seed)
+
+
+class Walked(Synthetic):
+    def pack(self) -> None:
+        """Has to be played visit by visit."""
+
+
+def test_fast_cannot_be_forced() -> None:
+    with pytest.raises(InvalidSetting, match="compiled"):
+        fclub.simulate("linucb", Walked(), 10, fast=True)
+    assert fclub.simulate("linucb", Walked(), 10).rounds == 10
+
+
+def test_trace_survives_its_file(tmp_path: Path) -> None:
+    trace = fclub.simulate("fclub-dc", small(), 300, seed=2, record_choices=True)
+    trace.save(tmp_path / "trace.npz")
+    again = fclub.Trace.load(tmp_path / "trace.npz")
+    np.testing.assert_array_equal(again.regret, trace.regret)
+    np.testing.assert_array_equal(again.choices, trace.choices)
+    assert again.communications.keys() == trace.communications.keys()
+    assert (again.policy, again.seed, again.settings) == (trace.policy, trace.seed, trace.settings)
+    assert trace.plot().get_ylabel() == "cumulative regret"
+
+
+def test_part_of_a_trace_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.npz"
+    fclub.simulate("linucb", small(), 30).save(path)
+    arrays, header = read_npz(path, "fclub-trace", 1)
+    arrays.pop("regret")
+    write_npz(path, arrays, header)
+    with pytest.raises(InvalidFile, match="regret"):
+        fclub.Trace.load(path)
