@@ -187,6 +187,11 @@ def read_statistics(data: bytes, dim: int) -> Statistics:
     return Statistics(gram, values[len(rows) :], count)
 
 
+def read_count(data: bytes) -> int:
+    """Only the count of what `write_statistics` wrote."""
+    return int(struct.unpack_from("<q", data)[0])
+
+
 @lru_cache(maxsize=64)
 def event_size(dim: int) -> tuple[int, int]:
     """Bytes of any upload and of any download in dimension d."""
