@@ -39,6 +39,9 @@ class NullPrivatizer(FederatedPolicy):
     The standard deviation is the smallest that still runs the tree: it vanishes in any sum.
     """
 
+    def _open_ledger(self, bounds: NoiseBounds, seeded: bool) -> None:
+        """Nothing is promised, so nothing is accounted for."""
+
     def bounds(self, problem: Problem) -> NoiseBounds:
         real, exact = super().bounds(problem), ridge_bounds(self.protocol)
         return NoiseBounds(

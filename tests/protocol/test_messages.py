@@ -86,10 +86,10 @@ def test_numbers_that_are_not_finite_are_refused(value: float) -> None:
         m.read_statistics(m.write_statistics(Statistics(gram, np.zeros(3), 1)), 3)
 
 
-def test_negative_counts_are_refused() -> None:
+def test_counts_have_a_sign() -> None:
+    """A download may take away what a late report has corrected; servers' own counts are checked."""
     data = struct.pack("<q", -1) + m.write_statistics(Statistics.zeros(2))[8:]
-    with pytest.raises(InvalidMessage, match="-1"):
-        m.read_statistics(data, 2)
+    assert m.read_statistics(data, 2).count == -1
 
 
 @given(st.integers(1, 6), st.integers(0, 2**40), st.integers(0, 2**62))
