@@ -12,6 +12,10 @@ from fclub.core.ucb import NoiseBounds, ridge_bounds
 from fclub.environments.synthetic import Synthetic
 from fclub.policies.federated import TABLE, FederatedPolicy
 from fclub.policies.registry import POLICIES
+from fclub.policies.tuned import tuned
+
+SAME = {"exploration": 0.5, "ridge": 1.0, "sigma_0": 0.5}
+"""Policies are tuned one by one; those that are to be equal need equal constants."""
 
 sizes = {"users": 10, "clusters": 2, "servers": 3, "dim": 4, "items": 6}
 
@@ -56,7 +60,7 @@ class NullPrivatizer(FederatedPolicy):
 @pytest.mark.parametrize("placement", ["blocks", "spread"])
 def test_null_privatizer(placement: str) -> None:
     environment = fclub.make_environment("synthetic", **sizes, placement=placement)
-    null = NullPrivatizer("null", TABLE["cdp-fclub-dc"], deletion=0.7)
+    null = NullPrivatizer("null", TABLE["cdp-fclub-dc"], **(tuned("fclub-dc") | {"deletion": 0.7}))
     exact = fclub.make_policy("fclub-dc", deletion=0.7)
     play_together([null, exact], environment, 600)
     assert null.pack().local.leaves.max() > 3, "the tree was not used"
@@ -92,8 +96,8 @@ def test_without_detection_everybody_is_alike(seed: int, names: tuple[str, str])
 
 def test_one_server_without_detection_is_linucb_on_pooled_data() -> None:
     environment = fclub.make_environment("synthetic", **sizes | {"servers": 1})
-    never = fclub.make_policy("fclub", deletion=np.inf, merging=np.inf, cluster_bound=1)
-    pooled = fclub.make_policy("oracle-pooled")
+    never = fclub.make_policy("fclub", **SAME, deletion=np.inf, merging=np.inf, cluster_bound=1)
+    pooled = fclub.make_policy("oracle-pooled", **SAME)
     play_together([never, pooled], environment, 500)
     np.testing.assert_allclose(never.theta_, pooled.theta_, atol=1e-10)
     assert never.communications.downloads == 0
@@ -104,7 +108,7 @@ def test_one_user_is_linucb() -> None:
     names = [*(n for n in POLICIES if n not in ("club", "sclub", "cdp-fclub-dc")), "linucb"]
     delays = {"fclub-dc", "homo-dc"}
     undelayed = {"upload_ratio": 1.0, "download_ratio": 1.0}
-    policies = [fclub.make_policy(n, **(undelayed if n in delays else {})) for n in names]
+    policies = [fclub.make_policy(n, **SAME, **(undelayed if n in delays else {})) for n in names]
     play_together(policies, environment, 200)
 
 

@@ -190,7 +190,8 @@ class Reference:
 @pytest.mark.parametrize("name", ["cdp-fclub-dc", "fclub-dc", "fclub", "homo-dc", "homo"])
 def test_policy_is_the_printed_algorithm(name: str, placement: str) -> None:
     ratios = {} if name in ("fclub", "homo") else {"upload_ratio": 1.1, "download_ratio": 1.2}
-    parameters = {"deletion": 0.7, "merging": 0.6, "epsilon": 5.0, "horizon": 1000} | ratios
+    parameters = {"deletion": 0.7, "merging": 0.6, "exploration": 1.0} | ratios
+    parameters |= {"epsilon": 5.0, "horizon": 1000}
     environment = fclub.make_environment(
         "synthetic", users=9, clusters=3, servers=3, dim=4, items=5, placement=placement
     )
