@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from sabotage import sabotages
 from scipy.stats import beta
+from tests.privacy.sabotage import sabotages
 
 from fclub.config import Problem
 from fclub.errors import InvalidSetting, UnknownName

@@ -15,7 +15,8 @@ from fclub.errors import InvalidSetting, PrivacyError
 class NoiseSource(Protocol):
     """Independent standard normal numbers. Whoever knows the seed of a `seeded` one can remove it."""
 
-    seeded: ClassVar[bool]
+    @property
+    def seeded(self) -> bool: ...
 
     def gaussian(self, side: int) -> Matrix:
         """A fresh side × side matrix."""

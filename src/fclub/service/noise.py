@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 
 from fclub.core.types import Matrix
-from fclub.errors import InvalidFile, PrivacyError
-from fclub.privacy.noise import NoiseSource, NoNoise, SeededNoise
-
-
-class SecureNoise:
-    """Normal numbers from a generator that is seeded afresh by the operating system for every draw."""
-
-    def gaussian(self, side: int) -> Matrix:
-        fresh = np.random.SeedSequence(int.from_bytes(os.urandom(32), "big"))
-        return np.random.default_rng(fresh).standard_normal((side, side))
-
-
-def require_secure(source: NoiseSource) -> None:
-    """A deployment refuses noise that somebody could draw again."""
-    if isinstance(source, SeededNoise):
-        raise PrivacyError("a deployment cannot draw its noise from a seed; use secure noise")
+from fclub.errors import InvalidFile
+from fclub.privacy.noise import NoiseSource, NoNoise
 
 
 class RecordedNoise:
@@ -32,7 +16,7 @@ class RecordedNoise:
     """
 
     def __init__(self, source: NoiseSource) -> None:
-        self.source = source
+        self.source, self.seeded = source, source.seeded
         self._drawn: list[bytes] = []
         self._replayed: bytes | None = None
 
