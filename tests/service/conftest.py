@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("starlette")
-
 import httpx
 import uvicorn
 from starlette.routing import Router
