@@ -115,6 +115,7 @@ def test_users_may_join_later(sparse: bool) -> None:
     graph = UserGraph(1, np.random.default_rng(0), sparse=sparse)
     for new in range(1, 30):
         assert graph.add_user() == new
+        graph.link(new, range(new))
         assert graph.users == new + 1
         assert set(graph.components()) == {0}
     pairs = set(zip(graph.first.tolist(), graph.second.tolist(), strict=True))
