@@ -99,16 +99,24 @@ class LocalServer:
         self.next_id = 0
 
     def add_user(self) -> int:
-        """A user who was not there before joins the cluster with most observations; returns its row."""
+        """A user who was not there before joins the cluster with most observations; returns its row.
+
+        Before the first observation nothing tells it from those who are there: it is one of them.
+        """
         row = len(self.users.counts)
         if len(self._room.counts) == row:
             self._room = self.users.doubled()
         self.users = self._room.slice(0, row + 1)
-        self.detector.add_user(known=not self.users.counts.any())
+        known = not self.users.counts.any()
+        self.detector.add_user(known)
         if row == 0:
             self.clusters = LocalClusters.zeros(1, self.dim, self.depth)
             self.clusters.gram[0] = self.rules.report_shift * np.eye(self.dim)
         self.cluster_of = np.append(self.cluster_of, np.argmax(self.clusters.counts))
+        if known:
+            self.reported = row + 1
+            if self.staged is not None:
+                self.staged = self.staged._replace(labels=np.append(self.staged.labels, 0))
         if self.asked is not None:
             self._report(self.asked)
         return row
