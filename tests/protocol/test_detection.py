@@ -50,8 +50,11 @@ def test_newcomers_never_change_who_is_with_whom(sparse: bool, seed: int, counts
             np.testing.assert_array_equal(detector.detect(users)[:12], before)
 
 
-def test_a_newcomer_without_data_is_where_most_data_are() -> None:
+@pytest.mark.parametrize("deletion", [0.3, DELETION])
+def test_a_newcomer_without_data_is_where_most_data_are(deletion: float) -> None:
     detector, users = two_clusters(np.random.default_rng(0), sparse=False)
+    detector.detect(users)
+    detector.deletion = deletion
     assert detector.detect(join(detector, users))[12] == 1
 
 

@@ -105,13 +105,17 @@ class EdgeDeletion:
         labels = self.graph.components()
         return self._place(users, theta, labels) if self.guests else labels
 
+    def _telling(self, count: int, dim: int) -> bool:
+        """With fewer observations than dimensions an estimate is more about the ridge than the user."""
+        own = float(count)
+        return count >= dim and allowance(own, own, self.deletion) <= TELLING_DISTANCE
+
     def _place(self, users: Packed, theta: Floats, labels: Indices) -> Indices:
         """Let guests settle who can, in the order of arrival; then give the others a cluster."""
         clusters = _Clusters(users, labels, self.guests, self.ridge)
         guests, self.guests = self.guests, []
         for row in guests:
-            count = float(users.counts[row])
-            if allowance(count, count, self.deletion) > TELLING_DISTANCE:
+            if not self._telling(int(users.counts[row]), theta.shape[1]):
                 self.guests.append(row)
                 continue
             c = clusters.most_alike(row)
