@@ -134,7 +134,7 @@ class LocalServer:
             self._hand_out(c, Statistics(gram, moment, int(count)))
 
     def _hand_out(self, c: int, statistics: Statistics) -> None:
-        """Upload, or hold until there is a plan."""
+        """Upload, or hold until there is a plan; each release stays a message of its own."""
         if self.staged is None and self.ids:
             message = Upload(write_id(self.ids[c]), write_statistics(statistics))
             self.link.to_global(self.server, message)
@@ -236,7 +236,7 @@ class LocalServer:
         arrays = flatten(self.users, "users.") | flatten(self.clusters, "clusters.")
         arrays |= {f"detector.{name}": array for name, array in self.detector.arrays().items()}
         arrays["cluster_of"] = self.cluster_of
-        arrays |= pack_statistics([held for _, held in self.held], self.dim, "held.")
+        arrays |= pack_statistics([statistics for _, statistics in self.held], self.dim, "held.")
         values: dict[str, Any] = {"ids": self.ids, "groups": self.groups, "next_id": self.next_id}
         values |= {"asked": self.asked, "held": [c for c, _ in self.held]}
         if self.staged is not None:
