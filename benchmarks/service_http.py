@@ -94,6 +94,21 @@ async def connections(port: int, count: int, token: str) -> AsyncIterator[list[C
         writer.close()
 
 
+async def warm_up(port: int, token: str, visits: int) -> None:
+    """Visits in batches: a server in its first thousand visits uploads after nearly every one."""
+    async with connections(port, 1, token) as (connection,):
+        for _ in range(visits // 500):
+            entries = [json.loads(body) for body in random.choices(BODIES, k=500)]
+            shown = await connection.post(
+                "/v1/recommend/batch", json.dumps({"requests": entries}).encode()
+            )
+            rewards = [
+                {"decision": result["result"]["decision"], "reward": float(random.random() < 0.5)}
+                for result in json.loads(shown)["results"]
+            ]
+            await connection.post("/v1/feedback/batch", json.dumps({"requests": rewards}).encode())
+
+
 async def throughput(port: int, token: str, play: Round, count: int, seconds: float) -> float:
     """Requests per second with every connection always busy."""
 
@@ -129,24 +144,44 @@ async def latency(port: int, token: str, count: int, seconds: float, rate: float
     return {"p50_ms": 1e3 * float(p50), "p99_ms": 1e3 * float(p99)}
 
 
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def saturated(
+    pid: int, port: int, token: str, play: Round, count: int, seconds: float
+) -> tuple[float, float]:
+    """Requests per second, and CPU microseconds of the server per request."""
+    before = cpu_seconds(pid)
+    rate = asyncio.run(throughput(port, token, play, count, seconds))
+    return rate, 1e6 * (cpu_seconds(pid) - before) / (rate * seconds)
+
+
 def resident_mb(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def measure(folder: Path, count: int, seconds: float) -> dict[str, Any]:
+def measure(folder: Path, count: int, seconds: float, warm: int) -> dict[str, Any]:
     port = free_port()
     hello = subprocess.Popen([sys.executable, "-c", HELLO, str(port)])
-    values = {"model__dim": DIM, "store": str(folder / "local.db"), "log_level": "warning"}
+    values = {
+        "model__dim": DIM,
+        "http__max_body_bytes": 1 << 23,
+        "store": str(folder / "local.db"),
+        "log_level": "warning",
+    }
     server = Server("local", "bench", folder, values, "token")
     server.start()
     try:
         server.wait_until_ready()
         assert server.process is not None
-        asyncio.run(throughput(server.port, server.token, visit, 4, 3.0))
+        asyncio.run(warm_up(server.port, server.token, warm))
         before = resident_mb(server.process.pid)
-        bare = asyncio.run(throughput(port, "", say_hello, count, seconds))
-        ours = asyncio.run(throughput(server.port, server.token, visit, count, seconds))
+        bare, bare_cpu = saturated(hello.pid, port, "", say_hello, count, seconds)
+        pid, token = server.process.pid, server.token
+        ours, our_cpu = saturated(pid, server.port, token, visit, count, seconds)
         paced = asyncio.run(latency(server.port, server.token, count, seconds, ours / 2))
         after = resident_mb(server.process.pid)
     finally:
@@ -157,6 +192,7 @@ def measure(folder: Path, count: int, seconds: float) -> dict[str, Any]:
         "hello_per_second": bare,
         "requests_per_second": ours,
         "ratio": ours / bare,
+        "cpu_us": [bare_cpu, our_cpu],
         **paced,
         "memory_mb": [before, after],
     }
@@ -166,6 +202,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--warm", type=int, default=10_000, help="visits before the measurement")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        print(json.dumps(measure(Path(home), given.connections, given.seconds)))
+        print(json.dumps(measure(Path(home), given.connections, given.seconds, given.warm)))

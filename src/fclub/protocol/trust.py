@@ -62,5 +62,5 @@ def _check(statistics: Statistics, shift: float, std: float) -> None:
     excess = float(np.trace(statistics.gram)) - d * shift
     if not -noise - slack <= excess <= count + noise + slack:
         raise InvalidMessage(f"a trace of {excess:.6g} from {count} observations")
-    if std == 0.0 and float(np.linalg.eigvalsh(statistics.gram)[0]) < -slack:
+    if std == 0.0 and isnan(log_determinant(statistics.gram + slack * np.eye(d))):
         raise InvalidMessage("exact statistics are indefinite")

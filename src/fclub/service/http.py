@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from fclub.errors import FclubError, InvalidInput
 from fclub.service.local_node import OtherReward, UnknownDecision
@@ -68,6 +69,17 @@ def json_response(value: Any, status: int = 200) -> Response:
     return Response(_encoder.encode(value), status, media_type="application/json")
 
 
+class _Endpoint:
+    """The endpoint as a plain ASGI application: errors are already answers, so no wrapper is needed."""
+
+    def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._answer(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+
 class Gate:
     """Every request passes here: who asks, how often, how much; and what is counted about it."""
 
@@ -77,6 +89,8 @@ class Gate:
 
     def route(self, path: str, method: str, answer: Answer, role: str | None = APPLICATION) -> Route:
         """A route that only `role` may use (anybody, if None); `answer` returns a JSON-ready value."""
+
+        latency, counts = self.monitor.latency.labels(path), self.monitor.counts(path)
 
         async def endpoint(request: Request) -> Response:
             start = time.perf_counter()
@@ -89,11 +103,11 @@ class Gate:
                 response = json_response({"error": str(error)}, status_of(error))
             except ClientDisconnect:
                 response = json_response({"error": "the client went away"}, 400)
-            self.monitor.requests.labels(path, str(response.status_code)).inc()
-            self.monitor.latency.labels(path).observe(time.perf_counter() - start)
+            counts[response.status_code].inc()
+            latency.observe(time.perf_counter() - start)
             return response
 
-        return Route(path, endpoint, methods=[method])
+        return Route(path, _Endpoint(endpoint), methods=[method])
 
     def _admit(self, request: Request, role: str) -> None:
         header = request.headers.get("authorization")

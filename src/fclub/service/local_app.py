@@ -140,10 +140,12 @@ class LocalService:
         return api.UserView(name, cluster, self._group(cluster), count)
 
     async def privacy_spent(self, request: Request) -> api.PrivacyView:
-        sql = "SELECT count(*), coalesce(sum(observations), 0) FROM ledger WHERE kind = 'upload'"
-        messages, released = self.node.store.reader.execute(sql).fetchone()
-        claimed = (self.privacy.epsilon, self.privacy.delta) if self.privacy else None
-        return api.PrivacyView(claimed, messages, released)
+        sql = "SELECT count(*), coalesce(sum(observations), 0) FROM ledger WHERE kind = ?"
+        read = self.node.store.reader.execute
+        uploads, released = read(sql, ("upload",)).fetchone()
+        reports, _ = read(sql, ("report",)).fetchone()
+        claimed = api.Budget(self.privacy.epsilon, self.privacy.delta) if self.privacy else None
+        return api.PrivacyView(claimed, uploads, released, reports)
 
     async def link(self, request: Request) -> api.LinkView:
         waiting = self.node.server.staged is not None

@@ -18,7 +18,7 @@ import numpy as np
 from fclub.core.types import Matrix, Vector
 from fclub.errors import FclubError, InvalidFile
 from fclub.protocol.local_server import LocalServer
-from fclub.protocol.messages import Message, Report, Upload, decode, encode, read_statistics
+from fclub.protocol.messages import Message, Report, Upload, decode, encode, read_count
 from fclub.service.channel import Changes, Channel
 from fclub.service.frames import Receipt, decode_frame
 from fclub.service.noise import RecordedNoise
@@ -26,6 +26,7 @@ from fclub.service.store import Store, snapshot_statements
 
 GLOBAL = "global"
 SNAPSHOT_EVERY = 20_000
+RECENT_DECISIONS = 10_000
 
 
 class UnknownDecision(FclubError):
@@ -55,6 +56,7 @@ class LocalNode:
         self.entry = self.snapshot_entry = 0
         self.feedbacks = 0
         self._fresh: dict[bytes, float] = {}
+        self._recent: dict[bytes, tuple[int, bytes]] = {}
         server.link = self
         self._recover()
 
@@ -71,7 +73,7 @@ class LocalNode:
         """The ledger's line of a release is written in the transaction that stores its frame."""
         assert isinstance(message, Upload | Report)
         parts = message.clusters if isinstance(message, Report) else (message,)
-        counts = [read_statistics(part.statistics, self.server.dim).count for part in parts]
+        counts = [read_count(part.statistics) for part in parts]
         body = msgspec.json.encode([part.cluster.hex() for part in parts]).decode()
         kind = type(message).__name__.lower()
         self.changes.write(
@@ -91,6 +93,9 @@ class LocalNode:
         self.changes.write(
             "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, NULL)", key, row, ids[index], features, made
         )
+        self._recent[key] = (row, features)
+        if len(self._recent) > RECENT_DECISIONS:
+            del self._recent[next(iter(self._recent))]
         return Decision(key.hex(), index)
 
     def _add_user(self, user: str) -> int:
@@ -119,11 +124,17 @@ class LocalNode:
         return True
 
     def _decision(self, decision: str) -> tuple[bytes, tuple[int, bytes, float | None] | None]:
-        """A stored decision; its reward may still be on the way to the disk."""
+        """A stored decision; its reward may still be on the way to the disk.
+
+        Most rewards come soon: the last decisions without one are at hand, the others are read.
+        """
         try:
             key = bytes.fromhex(decision)
         except ValueError:
             return b"", None
+        recent = self._recent.pop(key, None)
+        if recent is not None:
+            return key, (*recent, None)
         sql = "SELECT row, features, reward FROM decisions WHERE id = ?"
         found = self.store.reader.execute(sql, (key,)).fetchone()
         if found is not None and key in self._fresh:

@@ -21,6 +21,18 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 log = logging.getLogger("fclub.service")
 
 
+class _ByStatus(dict[int, Counter]):
+    """Looks a counter up once: a request is too short to do it every time."""
+
+    def __init__(self, requests: Counter, route: str) -> None:
+        super().__init__()
+        self._requests, self._route = requests, route
+
+    def __missing__(self, status: int) -> Counter:
+        self[status] = self._requests.labels(self._route, str(status))
+        return self[status]
+
+
 class Monitor:
     """Counters of one process, in a registry of its own."""
 
@@ -47,6 +59,10 @@ class Monitor:
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
+
+    def counts(self, route: str) -> dict[int, Counter]:
+        """The counters of a route by status."""
+        return _ByStatus(self.requests, route)
 
     def gauge(self, name: str, text: str, value: float, **labels: str) -> None:
         """Set a number that is read off the state when somebody asks."""

@@ -91,7 +91,10 @@ class Runner:
             changes, waiter = self.node.take(), self._next
             self._next = loop.create_future()
             if changes.statements:
-                await loop.run_in_executor(self._thread, self.node.store.write, changes.statements)
+                # Statements run here, since in another thread each would wait for the interpreter's
+                # lock; only the wait for the disk is worth a thread.
+                self.node.store.stage(changes.statements)
+                await loop.run_in_executor(self._thread, self.node.store.commit)
             self.node.committed(changes)
             waiter.set_result(None)
             for peer, frame in changes.frames:

@@ -106,11 +106,6 @@ def global_app(settings: GlobalSettings) -> tuple[Starlette, Runner]:
 
 def serve(app: Starlette, runner: Runner, http: Http, started: Callable[[], None]) -> None:
     """Run until SIGINT or SIGTERM; a store that fails ends the process."""
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(app, runner, http, started))
-
-
-async def _serve(app: Starlette, runner: Runner, http: Http, started: Callable[[], None]) -> None:
     config = uvicorn.Config(
         app,
         host=http.host,
@@ -121,7 +116,12 @@ async def _serve(app: Starlette, runner: Runner, http: Http, started: Callable[[
         access_log=False,
         server_header=False,
     )
-    server = uvicorn.Server(config)
+    factory = config.get_loop_factory()
+    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=factory) as loop:
+        loop.run(_serve(uvicorn.Server(config), runner, started))
+
+
+async def _serve(server: uvicorn.Server, runner: Runner, started: Callable[[], None]) -> None:
     serving = asyncio.create_task(server.serve())
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)

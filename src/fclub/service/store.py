@@ -80,6 +80,11 @@ class Store:
 
     def write(self, statements: list[Statement]) -> None:
         """All of them or none, on disk when this returns."""
+        self.stage(statements)
+        self.commit()
+
+    def stage(self, statements: list[Statement]) -> None:
+        """Open a transaction with these statements; nothing is visible before `commit`."""
         execute = self._writer.execute
         execute("BEGIN IMMEDIATE")
         try:
@@ -88,7 +93,10 @@ class Store:
         except BaseException:
             execute("ROLLBACK")
             raise
-        execute("COMMIT")
+
+    def commit(self) -> None:
+        """Wait for the disk."""
+        self._writer.execute("COMMIT")
 
     def get(self, key: str) -> str | None:
         row = self._writer.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
