@@ -17,7 +17,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from fclub.experiments.verdicts import Claim
+from fclub.experiments.verdicts import Claim, sum_up
 
 
 @contextmanager
@@ -76,10 +76,10 @@ def _spent(privacy: dict[str, Any] | None) -> str:
 
 
 def claims_table(claims: list[Claim]) -> Table:
-    """Claims with their verdicts; the report has the measurements."""
+    """Every claim once with its verdict; the report has the measurements."""
     table = Table(title="What is claimed, and whether it holds")
-    for column in ("claim", "where", "verdict"):
+    for column in ("claim", "verdict", "where"):
         table.add_column(column)
-    for claim in claims:
-        table.add_row(claim.claim, claim.where, claim.verdict)
+    for line in sum_up(claims):
+        table.add_row(line.claim, line.verdict, line.places)
     return table

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from fclub.cli.console import rounds_bar, summary_table
 from fclub.config import require
-from fclub.experiments.demo import TITLE, demo_summary
+from fclub.experiments.demo import run_demo
 from fclub.experiments.figures import Scale, demo_figures
-from fclub.experiments.report import build_report
-from fclub.experiments.reproduce import run_study, total_rounds
+from fclub.experiments.report import build_report, open_study
+from fclub.experiments.reproduce import total_rounds
 
 app = typer.Typer(add_completion=False)
 
@@ -41,13 +41,11 @@ def demo(
 ) -> None:
     """The paper's synthetic comparison: all policies, a few seeds, a table and a report."""
     require(seeds >= 1, "seeds must be at least 1", seeds)
-    figures = demo_figures(Scale(rounds, tuple(range(seeds))))
-    command = f"fclub demo --rounds {rounds} --seeds {seeds}"
-    with rounds_bar(total_rounds(figures)) as tell:
-        study = run_study(TITLE, command, figures, Path(out), jobs or joblib.cpu_count(), tell)
-    with rounds_bar(len(study.figures), "figures") as tell:
+    scale = Scale(rounds, tuple(range(seeds)))
+    with rounds_bar(total_rounds(demo_figures(scale))) as tell:
+        summary = run_demo(scale, Path(out), jobs or joblib.cpu_count(), tell)
+    with rounds_bar(len(open_study(Path(out)).figures), "figures") as tell:
         built = build_report(Path(out), tell)
-    summary = demo_summary(study, Path(out))
     if as_json:
         typer.echo(json.dumps(summary))
         return

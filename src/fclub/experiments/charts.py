@@ -129,7 +129,7 @@ def result_table(measured: Measured, name: str) -> Table:
     ]
     true = measured.curve(ranked[0], "true").end
     columns = ("policy", "regret", "reward", "messages", "MB sent", "clusters", "ARI", "ε spent")
-    title = f"{measured.panel.title}: at the last round; {true:.1f} true clusters"
+    title = f"{measured.panel.title}: at the last round; true clusters: {true:g}"
     return Table(name, title, columns, list(rows))
 
 

@@ -38,7 +38,7 @@ def _has(m: Measured, *labels: str) -> bool:
 def _beats(m: Measured, name: str, rivals: tuple[str, ...], text: str) -> Claim:
     own = m.curve(name, "regret")
     others = [m.curve(rival, "regret") for rival in rivals]
-    seen = f"{name} {own.end:,.0f} against {ends_of(rivals, others)}"
+    seen = f"{name}: {own.end:,.0f}, against {ends_of(rivals, others)}"
     return Claim("", m.panel.title, text, seen, together([below(own, other) for other in others]))
 
 
@@ -63,7 +63,9 @@ def _homo_worst(m: Measured) -> Claim:
     answers = [below(other, m.curve(n, "regret")) for other in others for n in ("homo", "homo-dc")]
     curves = [m.curve(name, "regret") for name in ("homo", "homo-dc")]
     worst = max(others, key=lambda curve: curve.end)
-    seen = f"{ends_of(('homo', 'homo-dc'), curves)}; worst of the other noiseless ones {worst.end:,.0f}"
+    seen = (
+        f"{ends_of(('homo', 'homo-dc'), curves)}; worst of the others without noise: {worst.end:,.0f}"
+    )
     text = "homo and homo-dc are the worst of the policies without noise"
     return Claim("", m.panel.title, text, seen, together(answers))
 
@@ -99,7 +101,7 @@ def communication(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
             full = m.curve("fclub", "total")
             names = ("fclub-dc", PRINTED)
             curves = [m.curve(name, "total") for name in names]
-            seen = f"fclub {full.end:,.0f} against {ends_of(names, curves)}"
+            seen = f"fclub: {full.end:,.0f}, against {ends_of(names, curves)}"
             text = "delayed communication reduces the cost"
             answers = [below(curve, full) for curve in curves]
             yield Claim("", m.panel.title, text, seen, together(answers))
@@ -134,7 +136,7 @@ def sweep(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
         if name == "fclub-dc" and figure.name == "parameters-epsilon":
             continue
         curves = [m.curve(name, "regret") for m in measured]
-        seen = f"{name}: {ends_of([m.panel.title for m in measured], curves)}"
+        seen = ends_of([m.panel.title for m in measured], curves)
         yield Claim("", f"{figure.title}, {name}", STUDIED[figure.name], seen, grows(curves))
 
 

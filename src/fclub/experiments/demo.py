@@ -6,16 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from fclub.experiments.figures import Scale, demo_figures
+from fclub.experiments.reproduce import Tell, run_study
 from fclub.experiments.results import Results
-from fclub.experiments.study import RESULTS, Study, load_traces
+from fclub.experiments.study import RESULTS, Figure, load_traces
 from fclub.experiments.summary import summarise
 
 TITLE = "Federated clustering of bandits: a short comparison"
 
-__all__ = ["TITLE", "Scale", "demo_figures", "demo_summary"]
 
-
-def demo_summary(study: Study, folder: Path) -> dict[str, Any]:
+def demo_summary(figures: list[Figure], folder: Path) -> dict[str, Any]:
     """What `fclub run --json` would print about the comparison."""
-    experiment = study.figures[0].panels[0].experiment
+    experiment = figures[0].panels[0].experiment
     return summarise(experiment, load_traces(Results(folder / RESULTS), experiment))
+
+
+def run_demo(scale: Scale, folder: Path, jobs: int, tell: Tell | None = None) -> dict[str, Any]:
+    """Run into the folder, taking over what is already there."""
+    figures = demo_figures(scale)
+    command = f"fclub demo --rounds {scale.rounds} --seeds {len(scale.seeds)}"
+    run_study(TITLE, command, figures, folder, jobs, tell)
+    return demo_summary(figures, folder)

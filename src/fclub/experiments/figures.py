@@ -30,7 +30,7 @@ AXES = {
     "n": "users n",
 }
 BUDGETS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-DELTAS = (0.1, 1e-5)
+DELTAS = {0.1: "0.1", 1e-5: "0.00001"}
 RATIOS = (1.001, 1.01, 1.1, 1.5, 2.0, 5.0, 20.0)
 VARIANTS = {
     "movielens": ("printed", "top40", "clustered", "users"),
@@ -83,10 +83,12 @@ def _synthetic_panel(placement: str, scale: Scale) -> Panel:
     return _panel(f"synthetic-{placement}", title, scale, _plain(compared(), scale), environment)
 
 
-def _data_panels(name: str, scale: Scale) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
+def _data_panels(
+    name: str, variants: tuple[str, ...], scale: Scale
+) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
     """The variants of a data set that are here, and why the others are left out."""
     panels, skipped = [], []
-    for variant in VARIANTS[name]:
+    for variant in variants:
         given = {} if scale.data is None or variant == "printed" else {"path": scale.data}
         environment = Setting(name, {"variant": variant, **given})
         try:
@@ -111,7 +113,7 @@ def synthetic(scale: Scale) -> Figure:
 
 def _data_figure(name: str, title: str, about: str) -> Callable[[Scale], Figure]:
     def make(scale: Scale) -> Figure:
-        panels, skipped = _data_panels(name, scale)
+        panels, skipped = _data_panels(name, VARIANTS[name], scale)
         return Figure(name, "comparison", title, about, panels, skipped=skipped)
 
     return make
@@ -119,10 +121,8 @@ def _data_figure(name: str, title: str, about: str) -> Callable[[Scale], Figure]
 
 def _both_data_sets(scale: Scale) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
     """The default synthetic panel and the MovieLens users of the published code."""
-    panels, skipped = _data_panels("movielens", scale)
-    chosen = tuple(panel for panel in panels if panel.key == "movielens-top40")
-    missing = tuple(line for line in skipped if line.startswith("movielens top40"))
-    return (_synthetic_panel(PLACEMENTS[0], scale), *chosen), missing
+    panels, skipped = _data_panels("movielens", ("top40",), scale)
+    return (_synthetic_panel(PLACEMENTS[0], scale), *panels), skipped
 
 
 def communication(scale: Scale) -> Figure:
@@ -175,7 +175,7 @@ def privacy(scale: Scale) -> Figure:
             given = {k: v for k, v in budget.items() if v != {"epsilon": 1.0, "delta": 0.1}[k]}
             for name in noisy:
                 setting = policy_setting(name, scale.rounds, given)
-                policies[f"{name}, δ={delta:g}"] = setting
+                policies[f"{name}, δ={DELTAS[delta]}"] = setting
         panel = _panel(
             f"privacy-{epsilon:g}", f"ε = {epsilon:g}", scale, policies, Setting("synthetic"), epsilon
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fclub.experiments.tables import to_markdown
+from fclub.experiments.verdicts import sum_up
 
 if TYPE_CHECKING:
     from fclub.experiments.page import Section
@@ -35,10 +36,15 @@ def findings(study: Study, sections: list[Section]) -> str:
         processor=study.machine.get("processor", "an unknown processor"),
         cores=study.machine.get("cores", "?"),
     )
-    text += "| claim | where | measured | verdict |\n|---|---|---|---|\n"
-    for section in sections:
-        for c in section.claims:
-            text += f"| {c.claim} | {c.where} | {c.measured} | **{c.verdict}** |\n"
+    claims = [claim for section in sections for claim in section.claims]
+    text += "| claim | verdict | where | example |\n|---|---|---|---|\n"
+    for line in sum_up(claims):
+        text += f"| {line.claim} | **{line.verdict}** | {line.places} | {line.measured} |\n"
+    text += (
+        "\n## Every claim in every place\n\n| claim | where | measured | verdict |\n|---|---|---|---|\n"
+    )
+    for c in claims:
+        text += f"| {c.claim} | {c.where} | {c.measured} | {c.verdict} |\n"
     return text + "".join(_figure(section) for section in sections)
 
 

@@ -75,7 +75,6 @@ def _trace(line: Line, chart: Chart) -> dict[str, Any]:
 def _layout(chart: Chart) -> dict[str, Any]:
     """The legend is under the chart, where a narrow screen has room for it."""
     vertical: dict[str, Any] = {"title": {"text": chart.y_label}, "automargin": True}
-    vertical["type"] = "log" if chart.log_y else "linear"
     if chart.limit is not None:
         vertical["range"] = [0, chart.limit]
     elif not chart.log_y:
@@ -88,13 +87,23 @@ def _layout(chart: Chart) -> dict[str, Any]:
         "legend": {"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0},
         "xaxis": {
             "title": {"text": chart.x_label, "standoff": 8},
-            "type": "log" if chart.log_x else "linear",
             "automargin": True,
-            "exponentformat": "none" if not chart.log_x else "power",
-            "separatethousands": True,
+            **_axis(chart.log_x, [line.x for line in chart.lines]),
         },
-        "yaxis": vertical | {"separatethousands": True},
+        "yaxis": vertical | _axis(chart.log_y, [line.mean for line in chart.lines]),
     }
+
+
+def _axis(log: bool, values: list[Floats]) -> dict[str, Any]:
+    """Plain numbers as long as they are readable; only powers of ten if a log axis spans several."""
+    numbers = np.concatenate(values)
+    large = bool(numbers.max() >= 1e7)
+    axis: dict[str, Any] = {"type": "log" if log else "linear", "separatethousands": True}
+    axis["exponentformat"] = "power" if large else "none"
+    positive = numbers[numbers > 0]
+    if log and len(positive) and positive.max() > 30 * positive.min():
+        axis["dtick"] = 1
+    return axis
 
 
 def views(chart: Chart) -> dict[str, dict[str, Any]]:

@@ -134,7 +134,7 @@ def privacy(figure: Figure, measured: list[Measured]) -> Drawn:
     for label in measured[0].labels:
         policy, _, delta = label.partition(", ")
         style = style_of(policy)
-        dashed = Style(style.colour, "dot" if delta == "δ=1e-05" else style.dash, style.marker)
+        dashed = Style(style.colour, "dot" if delta.endswith("00001") else style.dash, style.marker)
         lines.append(over_values(label, measured, "regret", dashed))
     chart = Chart(
         "privacy-regret",
@@ -173,8 +173,8 @@ def tradeoff(figure: Figure, measured: list[Measured]) -> Drawn:
             value_of(m.curve(label, "total")),
             value_of(m.curve(label, "regret")),
         )
-        for label in measured[0].labels
-        for m in measured
+        for label, line in zip(measured[0].labels, lines, strict=True)
+        for m in measured[: len(line.x)]
     ]
     table = Table("tradeoff-results", figure.title, ("policy", "messages", "regret"), rows)
     return Drawn([chart], [table])

@@ -15,7 +15,7 @@ from fclub.experiments.interactive import to_plotly, views
 from fclub.experiments.measure import Measured
 from fclub.experiments.study import Figure, Study
 from fclub.experiments.tables import Cell, Table, to_html
-from fclub.experiments.verdicts import FAILS, HOLDS, Claim
+from fclub.experiments.verdicts import FAILS, HOLDS, Claim, Summary, sum_up
 
 SYMBOLS = {HOLDS: ("yes", "✓"), FAILS: ("no", "✗")}
 
@@ -44,6 +44,7 @@ def render(study: Study, sections: list[Section]) -> str:
             f'<li><a href="#{s.figure.name}">{escape(s.figure.title)}</a></li>' for s in sections
         ),
         counted=escape(_counted(claims)),
+        summary="".join(map(_summary, sum_up(claims))),
         claims="".join(map(_claim, claims)),
         sections="".join(map(_section, sections)),
         settings="".join(map(to_html, setting_tables(study, sections))),
@@ -75,12 +76,23 @@ def _counted(claims: list[Claim]) -> str:
     return f"{len(claims)} claims: {', '.join(counts)}." if counts else "No claim is about this run."
 
 
+def _mark(verdict: str) -> str:
+    kind, symbol = SYMBOLS.get(verdict, ("open", "~"))
+    return f'<span class="verdict {kind}">{symbol} {escape(verdict)}</span>'
+
+
+def _summary(line: Summary) -> str:
+    return (
+        f'<tr><th scope="row">{escape(line.claim)}</th><td>{_mark(line.verdict)}</td>'
+        f"<td>{escape(line.places)}</td><td>{escape(line.measured)}</td></tr>\n"
+    )
+
+
 def _claim(claim: Claim) -> str:
-    kind, symbol = SYMBOLS.get(claim.verdict, ("open", "~"))
     return (
         f'<tr><th scope="row">{escape(claim.claim)}</th><td>{escape(claim.where)}</td>'
         f"<td>{escape(claim.measured)}</td>"
-        f'<td><span class="verdict {kind}">{symbol} {escape(claim.verdict)}</span></td></tr>\n'
+        f"<td>{_mark(claim.verdict)}</td></tr>\n"
     )
 
 

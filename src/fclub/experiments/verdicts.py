@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2, sqrt
@@ -65,5 +66,35 @@ def grows(curves: Sequence[Curve]) -> str:
 
 
 def ends_of(labels: Sequence[str], curves: Sequence[Curve]) -> str:
-    """`a 12, b 34` for a reader."""
-    return ", ".join(f"{label} {curve.end:,.0f}" for label, curve in zip(labels, curves, strict=True))
+    """`a: 12, b: 34` for a reader."""
+    return ", ".join(f"{label}: {curve.end:,.0f}" for label, curve in zip(labels, curves, strict=True))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A claim over all places where it was looked at; `measured` is from the first of them."""
+
+    claim: str
+    verdict: str
+    places: str
+    measured: str
+
+
+def sum_up(claims: Sequence[Claim]) -> list[Summary]:
+    """One line per claim: the verdict if it is the same everywhere, how often which otherwise."""
+    grouped: dict[str, list[Claim]] = {}
+    for claim in claims:
+        grouped.setdefault(claim.claim, []).append(claim)
+    return [_sum_up(text, found) for text, found in grouped.items()]
+
+
+def _sum_up(text: str, found: list[Claim]) -> Summary:
+    counts = Counter(claim.verdict for claim in found)
+    if len(counts) == 1:
+        verdict = found[0].verdict
+        places = "everywhere" if len(found) > 1 else found[0].where
+    else:
+        verdict = PARTLY
+        places = ", ".join(f"{verdict} in {number}" for verdict, number in counts.most_common())
+    number = f"{len(found)} places: " if len(found) > 1 else ""
+    return Summary(text, verdict, number + places, f"{found[0].where}: {found[0].measured}")
