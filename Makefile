@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Locked versions first, then the package itself without looking for any others.
 .venv/ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -35,7 +35,7 @@ COMPILE := $(BIN)/pip-compile --quiet --strip-extras --no-header --no-annotate -
 	--no-emit-trusted-host --no-emit-find-links --no-emit-options
 lock: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check pip-tools
-	$(COMPILE) --extra dev --extra pandas -o requirements.lock pyproject.toml
+	$(COMPILE) --extra dev --extra pandas --extra service -o requirements.lock pyproject.toml
 	$(COMPILE) --extra dask --extra ray -c requirements.lock -o requirements-cluster.lock pyproject.toml
 
 clean:

@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import Any
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Router
 
 from fclub.service.global_node import GlobalNode
 from fclub.service.http import Gate, NotFound, json_response
@@ -48,9 +48,9 @@ class GlobalService:
         self.node, self.runner, self.monitor = node, runner, monitor
         self.gate = Gate(http, Guard(http), monitor)
 
-    def app(self, lifespan: Any = None) -> Starlette:
+    def app(self, lifespan: Any = None) -> Router:
         route = self.gate.route
-        return Starlette(
+        return Router(
             lifespan=lifespan,
             routes=[
                 route("/v1/clusters", "GET", self.clusters),

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Router
 
 from fclub.core.inputs import as_items
 from fclub.errors import FclubError, InvalidFeatures, InvalidInput
@@ -39,9 +39,9 @@ class LocalService:
         self.gate = Gate(settings.http, Guard(settings.http), monitor)
         self.privacy = policy_of(settings.model).privacy
 
-    def app(self, lifespan: Any = None) -> Starlette:
+    def app(self, lifespan: Any = None) -> Router:
         route = self.gate.route
-        return Starlette(
+        return Router(
             lifespan=lifespan,
             routes=[
                 route("/v1/recommend", "POST", self.recommend),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 import uvicorn
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from fclub.errors import FclubError, InvalidSetting
 from fclub.service.direct import DirectWire
@@ -19,7 +20,7 @@ from fclub.service.local_app import LocalService
 from fclub.service.local_node import GLOBAL, LocalNode
 from fclub.service.monitoring import Monitor
 from fclub.service.nats_wire import NatsWire
-from fclub.service.parts import global_node, local_node
+from fclub.service.parts import global_node, local_node, policy_of
 from fclub.service.runtime import Runner, Wire
 from fclub.service.security import broker_of
 from fclub.service.settings import GlobalSettings, Http, LocalSettings
@@ -53,12 +54,14 @@ async def _forget_old(node: LocalNode, runner: Runner, days: float) -> None:
         await asyncio.sleep(FORGET_EVERY)
 
 
-def local_app(settings: LocalSettings) -> tuple[Starlette, Runner]:
+def local_app(settings: LocalSettings) -> tuple[Router, Runner]:
     """The application of a local server; without a broker it carries its own global server."""
     monitor, node = Monitor("local"), local_node(settings)
     board: dict[str, DirectWire] = {}
     wire: Wire
     if settings.nats.url:
+        if policy_of(settings.model).privacy is None:
+            monitor.event("exact statistics leave this server", logging.WARNING)
         wire = NatsWire(settings.name, broker_of(settings.nats), monitor)
     else:
         wire = DirectWire(settings.name, board)
@@ -66,7 +69,7 @@ def local_app(settings: LocalSettings) -> tuple[Starlette, Runner]:
     service = LocalService(settings, node, runner, monitor)
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Router) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             if not settings.nats.url:
                 await stack.enter_async_context(_embedded(settings, board))
@@ -87,7 +90,7 @@ def _embedded(settings: LocalSettings, board: dict[str, DirectWire]) -> Any:
     return running(runner, Deadline(node, runner, alone.phase_seconds).run())
 
 
-def global_app(settings: GlobalSettings) -> tuple[Starlette, Runner]:
+def global_app(settings: GlobalSettings) -> tuple[Router, Runner]:
     """The application of the global server."""
     if not settings.nats.url:
         raise InvalidSetting("nats.url: the global server needs a broker")
@@ -97,14 +100,14 @@ def global_app(settings: GlobalSettings) -> tuple[Starlette, Runner]:
     service = GlobalService(settings.http, node, runner, monitor)
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Router) -> AsyncIterator[None]:
         async with running(runner, Deadline(node, runner, settings.phase_seconds).run()):
             yield
 
     return service.app(lifespan), runner
 
 
-def serve(app: Starlette, runner: Runner, http: Http, started: Callable[[], None]) -> None:
+def serve(app: Router, runner: Runner, http: Http, started: Callable[[], None]) -> None:
     """Run until SIGINT or SIGTERM; a store that fails ends the process."""
     config = uvicorn.Config(
         app,
@@ -115,6 +118,7 @@ def serve(app: Starlette, runner: Runner, http: Http, started: Callable[[], None
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
     )
     factory = config.get_loop_factory()
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=factory) as loop:
