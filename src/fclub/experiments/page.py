@@ -72,8 +72,9 @@ def _facts(study: Study, sections: list[Section]) -> str:
 
 def _counted(claims: list[Claim]) -> str:
     verdicts = dict.fromkeys(claim.verdict for claim in claims)
-    counts = [f"{sum(c.verdict == verdict for c in claims)} {verdict}" for verdict in verdicts]
-    return f"{len(claims)} claims: {', '.join(counts)}." if counts else "No claim is about this run."
+    counts = [f"{verdict} {sum(c.verdict == verdict for c in claims)}" for verdict in verdicts]
+    total = f"{len(claims)} claims, counted in every place: {', '.join(counts)}."
+    return total if claims else "No claim is about this run."
 
 
 def _mark(verdict: str) -> str:

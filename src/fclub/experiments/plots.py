@@ -32,11 +32,11 @@ def draw(chart: Chart) -> Figure:
     for line in chart.lines:
         _draw_line(axes, line)
     axes.set(xlabel=chart.x_label, ylabel=chart.y_label, title=chart.title)
-    for axis, log in ((axes.xaxis, chart.log_x), (axes.yaxis, chart.log_y)):
-        if not log:
-            axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axes.set_xscale("log" if chart.log_x else "linear")
     axes.set_yscale("log" if chart.log_y else "linear")
+    for axis, log in ((axes.xaxis, chart.log_x), (axes.yaxis, chart.log_y)):
+        if not log:
+            axis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
     if chart.limit is not None:
         axes.set_ylim(0, chart.limit)
     axes.grid(alpha=0.3)

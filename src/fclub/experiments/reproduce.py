@@ -17,9 +17,9 @@ Tell = Callable[[int], None]
 
 
 def total_rounds(figures: list[Figure]) -> int:
-    """What `tell` counts up to; simulations that figures share are counted by each."""
+    """What `tell` counts up to: a simulation that several figures share counts once."""
     experiments = [panel.experiment for figure in figures for panel in figure.panels]
-    return sum(len(e.policies) * len(e.seeds) * e.rounds for e in experiments)
+    return sum({task.file: task.rounds for e in experiments for task in e.tasks()}.values())
 
 
 def run_study(
@@ -38,14 +38,17 @@ def run_study(
     study = load_study(folder) or Study(title, "", "", {}, started, [])
     study.command, study.version, study.machine = command, __version__, describe_machine()
     study.sittings += 1
-    done = 0
+    seen: dict[str, int] = {}
     for figure in figures:
         before = time.monotonic()
         for panel in figure.panels:
-            results = Results.create(folder / RESULTS, panel.experiment, resume=True)
-            report = _counting_from(done, tell)
-            run(panel.experiment, jobs=jobs, results=results, report=report)
-            done += total_rounds([Figure("", "", "", "", (panel,))])
+            experiment = panel.experiment
+            cells = {task.file: task.rounds for task in experiment.tasks()}
+            shared = sum(rounds for file, rounds in cells.items() if file in seen)
+            results = Results.create(folder / RESULTS, experiment, resume=True)
+            report = _counting_from(sum(seen.values()) - shared, tell)
+            run(experiment, jobs=jobs, results=results, report=report)
+            seen |= cells
         study.seconds += time.monotonic() - before
         study.include(figure)
         study.save(folder)

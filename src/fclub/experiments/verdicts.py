@@ -96,5 +96,7 @@ def _sum_up(text: str, found: list[Claim]) -> Summary:
     else:
         verdict = PARTLY
         places = ", ".join(f"{verdict} in {number}" for verdict, number in counts.most_common())
-    number = f"{len(found)} places: " if len(found) > 1 else ""
-    return Summary(text, verdict, number + places, f"{found[0].where}: {found[0].measured}")
+    several, first = len(found) > 1, found[0]
+    places = f"{len(found)} places: {places}" if several else places
+    measured = f"{first.where}: {first.measured}" if several else first.measured
+    return Summary(text, verdict, places, measured)
