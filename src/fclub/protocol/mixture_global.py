@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fclub.core.clustering import number_by_first
-from fclub.core.mixture import agglomerate, concentration, noisy_information
+from fclub.core.evidence import agglomerate, noisy_information
+from fclub.core.mixture import concentration
 from fclub.core.statistics import Statistics
 from fclub.core.types import Indices
 from fclub.errors import InvalidMessage

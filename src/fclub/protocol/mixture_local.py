@@ -9,13 +9,8 @@ from typing import Any
 import numpy as np
 
 from fclub.core.clustering import number_by_first
-from fclub.core.mixture import (
-    SLOTS,
-    concentration,
-    make_slots,
-    noisy_information,
-    sample_partitions,
-)
+from fclub.core.evidence import noisy_information
+from fclub.core.mixture import SLOTS, concentration, make_slots, sample_partitions
 from fclub.core.mixture_round import MixtureRound, feedback, recommend
 from fclub.core.packing import flatten
 from fclub.core.statistics import Statistics, total_by_label
@@ -179,9 +174,9 @@ class MixtureLocal:
         known = self.outside | arrived
         if not known.keys() >= set(message.present):
             raise InvalidMessage("shares refer to statistics that were never sent")
+        groups = {read_id(cluster): group for cluster, group in message.groups}
         self.outside = {number: known[number] for number in message.present}
-        self.groups = {read_id(cluster): group for cluster, group in message.groups}
-        self.gamma = message.gamma
+        self.groups, self.gamma = groups, message.gamma
 
     def group_labels(self) -> Indices:
         """The global cluster of each user; users of clusters that no one has seen get a number < 0."""
