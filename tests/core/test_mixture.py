@@ -175,8 +175,20 @@ def test_gibbs_averages_are_the_posterior_moments(users: int, dim: int, outside:
     scale = np.array([np.outer(s, s) for s in spread])
     assert np.all(abs(covariance - exact_covariance) < 2.0 * error * scale)
     assert clusters == pytest.approx(exact_clusters, abs=error)
+    assert is_most_probable(tiny, best)
+
+
+def is_most_probable(tiny: Tiny, labels: np.ndarray) -> bool:
     posterior = tiny.posterior()
-    assert posterior[tiny.key(best)] == pytest.approx(max(posterior.values())), "the best was visited"
+    return bool(np.isclose(posterior[tiny.key(labels)], max(posterior.values())))
+
+
+@pytest.mark.parametrize("alpha", [0.2, 20.0])
+def test_the_best_partition_is_the_most_probable(alpha: float) -> None:
+    """Also where outside clusters are so likely that their mass counts beside their users."""
+    tiny = Tiny(4, 1, 1, alpha=alpha, gamma=0.5)
+    *_, best = tiny.sample(1000, 1, np.zeros(4, dtype=np.int64))
+    assert is_most_probable(tiny, best)
 
 
 def test_a_slot_that_was_emptied_is_its_base_again() -> None:

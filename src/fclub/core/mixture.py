@@ -97,8 +97,12 @@ def _log_posterior(slots: Slots) -> float:
     total = 0.0
     for c in range(slots.size.shape[0]):
         if slots.size[c] > 0.0:
-            gain = slots.evidence[c] - slots.base_evidence[c]
-            total += gain + lgamma(slots.size[c]) + log(slots.opening[c])
+            size, opening = slots.size[c], slots.opening[c]
+            total += slots.evidence[c] - slots.base_evidence[c]
+            if c < slots.outside:
+                total += lgamma(size) + log(opening)
+            else:
+                total += lgamma(size + opening) - lgamma(opening)
     return total
 
 
