@@ -44,6 +44,7 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
+from fclub.protocol.numbering import members_of, number_clusters
 
 
 class _Staged(NamedTuple):
@@ -186,7 +187,8 @@ class LocalServer:
         totals = total_by_label(self.users, labels, count)
         side = self.dim + 1 if self.depth else 0
         nodes, noise = np.zeros((count, self.depth, side, side)), np.zeros((count, side, side))
-        ids = self._number(labels, count)
+        known = dict(zip(members_of(self.cluster_of[: self.reported], len(self.ids)), self.ids, strict=True))
+        ids, self.next_id = number_clusters(labels, count, known, self.next_id)
         clusters = []
         for c in range(count):
             total = Statistics.of(totals, c).shifted(self.rules.report_shift)
@@ -197,24 +199,6 @@ class LocalServer:
             clusters.append(ClusterStatistics(write_id(ids[c]), write_statistics(total)))
         self.staged = _Staged(phase, ids, labels, totals, nodes, noise)
         self.link.to_global(self.server, Report(phase, tuple(clusters)))
-
-    def _number(self, labels: Indices, count: int) -> list[int]:
-        """An id per cluster: the old one where the membership is as reported, else a new one."""
-        reported = self.cluster_of[: self.reported]
-        old_of = dict(zip(self._members(reported, len(self.ids)), self.ids, strict=True))
-        ids = []
-        for members in self._members(labels, count):
-            number = old_of.get(members)
-            if number is None:
-                number, self.next_id = self.next_id, self.next_id + 1
-            ids.append(number)
-        return ids
-
-    @staticmethod
-    def _members(labels: Indices, count: int) -> list[bytes]:
-        order = np.argsort(labels, kind="stable")
-        bounds = np.searchsorted(labels[order], np.arange(1, count))
-        return [part.tobytes() for part in np.split(order, bounds)] if count else []
 
     def _adopt(self, plan: Plan) -> None:
         """Alg. 2, lines 8–16: start from the global statistics with fresh buffers.
