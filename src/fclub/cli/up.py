@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 import tempfile
 import webbrowser
 from contextlib import ExitStack
@@ -26,16 +28,18 @@ app = typer.Typer(add_completion=False)
 RIVAL = "linucb"
 
 
-def _table(fleet: Fleet, tally: Tally) -> Table:
-    table = Table("", "page", title="Ctrl-C stops everything")
-    for server in fleet.servers:
-        table.add_row(server.name, server.page)
-    table.add_section()
+def _table(tally: Tally) -> Table:
+    table = Table("visitors", "", title="Ctrl-C stops everything")
     table.add_row("visits", f"{tally.visits}")
     for name, earned in tally.policies.items():
         per_visit = earned.regret / max(tally.visits, 1)
         table.add_row(f"regret of {name}", f"{earned.regret:.1f} ({per_visit:.4f} a visit)")
     return table
+
+
+def _has_screen() -> bool:
+    """Without a display a browser would take over the terminal."""
+    return sys.platform != "linux" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
 
 
 def _world(env: str, users: int, servers: int, seed: int) -> Any:
@@ -76,14 +80,16 @@ def up(
         with console.status(f"starting {servers + 1} servers …"):
             stack.enter_context(fleet)
             rivals = _rivals(env, users, servers, seed)
-        if browser and console.is_terminal:
+        if browser and console.is_terminal and _has_screen():
             webbrowser.open(fleet.hub.page)
-        live = stack.enter_context(Live(_table(fleet, tally), console=console, refresh_per_second=4))
+        for server in fleet.servers:
+            console.print(f"{server.name}: {server.page}", soft_wrap=True, highlight=False)
+        live = stack.enter_context(Live(_table(tally), console=console, refresh_per_second=4))
 
         def show(now: Tally) -> None:
             nonlocal tally
             tally = now
-            live.update(_table(fleet, tally))
+            live.update(_table(tally))
 
         hub, *local = [(server.url, server.token) for server in fleet.servers]
         stage = Stage(policy, world, rivals, hub, local)
