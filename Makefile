@@ -35,7 +35,7 @@ COMPILE := $(BIN)/pip-compile --quiet --strip-extras --no-header --no-annotate -
 	--no-emit-trusted-host --no-emit-find-links --no-emit-options
 lock: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check pip-tools
-	$(COMPILE) --extra dev --extra pandas -o requirements.lock pyproject.toml
+	$(COMPILE) --extra dev --extra pandas --extra service -o requirements.lock pyproject.toml
 	$(COMPILE) --extra dask --extra ray -c requirements.lock -o requirements-cluster.lock pyproject.toml
 
 clean:

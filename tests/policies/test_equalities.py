@@ -58,17 +58,17 @@ def test_null_privatizer(placement: str) -> None:
     environment = fclub.make_environment("synthetic", **sizes, placement=placement)
     null = NullPrivatizer("null", TABLE["cdp-fclub-dc"], deletion=0.7)
     exact = fclub.make_policy("fclub-dc", deletion=0.7)
-    play_together([null, exact], environment, 600)
+    play_together([null, exact], environment, 400)
     assert null.pack().local.leaves.max() > 3, "the tree was not used"
     assert null.communications == exact.communications
     np.testing.assert_allclose(null.theta_, exact.theta_, atol=1e-12)
     np.testing.assert_array_equal(null.labels_, exact.labels_)
     real = fclub.make_policy("cdp-fclub-dc", deletion=0.7)
     with pytest.raises(AssertionError):
-        play_together([real, fclub.make_policy("fclub-dc", deletion=0.7)], environment, 600)
+        play_together([real, fclub.make_policy("fclub-dc", deletion=0.7)], environment, 400)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.integers(0, 10**6), st.floats(0.3, 2.0), st.sampled_from(["blocks", "spread"]))
 def test_no_delay_is_fclub(seed: int, deletion: float, placement: str) -> None:
     environment = fclub.make_environment("synthetic", **sizes, placement=placement)
@@ -79,7 +79,7 @@ def test_no_delay_is_fclub(seed: int, deletion: float, placement: str) -> None:
     np.testing.assert_array_equal(delayed.theta_, instant.theta_)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.integers(0, 10**6), st.sampled_from([("fclub", "homo"), ("fclub-dc", "homo-dc")]))
 def test_without_detection_everybody_is_alike(seed: int, names: tuple[str, str]) -> None:
     environment = fclub.make_environment("synthetic", **sizes)

@@ -67,8 +67,11 @@ def test_no_noise_draws_nothing() -> None:
 
 def test_a_deployment_needs_a_secure_source() -> None:
     require_secure(SecureNoise())
-    require_secure(discrete())
     with pytest.raises(PrivacyError, match="seed"):
         require_secure(SeededNoise(np.random.default_rng()))
     with pytest.raises(PrivacyError, match="without noise"):
         require_secure(NoNoise())
+
+
+def test_the_discrete_source_may_be_deployed() -> None:
+    require_secure(discrete())

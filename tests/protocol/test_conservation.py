@@ -64,18 +64,18 @@ def check_books(policy: FederatedPolicy) -> None:
     assert state.users.counts.sum() == policy.observations
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.integers(0, 2**32), ratios, ratios, st.integers(1, 4), st.integers(2, 5), st.floats(0.2, 1.5))
 def test_exact_statistics(seed: int, U: float, D: float, L: int, d: int, deletion: float) -> None:
     policy, environment = federation(
         "edges", "none", L, d, seed, upload_ratio=U, download_ratio=D, deletion=deletion, merging=0.8
     )
-    for _ in range(130):
+    for _ in range(90):
         step(policy, environment)
         check_books(policy)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(st.integers(0, 2**32), st.floats(1.001, 2.0), st.floats(1.001, 2.0), st.integers(1, 3))
 def test_noisy_statistics(seed: int, U: float, D: float, L: int) -> None:
     policy, environment = federation(
@@ -115,12 +115,12 @@ def test_events_of_a_phase_are_bounded_by_its_growth(noise: str, U: float, D: fl
         step(policy, environment)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.integers(0, 2**32), ratios, ratios, st.integers(1, 4))
 def test_delay_costs_at_most_gamma(seed: int, U: float, D: float, L: int) -> None:
     """P_t ≤ Γ: what all servers know together against what one is served from, m = 1."""
     policy, environment = federation("off", "none", L, 3, seed, upload_ratio=U, download_ratio=D)
-    for _ in range(120):
+    for _ in range(90):
         step(policy, environment)
         local, world = policy.pack().local, policy.hub.state
         together = world.gram[0] + local.buffer_gram.sum(axis=0)

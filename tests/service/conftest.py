@@ -12,11 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("starlette")
-
 import httpx
 import uvicorn
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from fclub.service.security import hash_token
 from fclub.service.serve import local_app
@@ -54,7 +52,7 @@ def tmp_path() -> Iterator[Path]:
 
 
 @contextmanager
-def serving(app: Starlette) -> Iterator[httpx.Client]:
+def serving(app: Router) -> Iterator[httpx.Client]:
     """The application on a real port, in a thread, with its start and stop."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="on"))
     listener = socket.create_server(("127.0.0.1", 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -108,7 +109,8 @@ def test_a_short_replay_over_nats_equals_the_simulation(tmp_path: Path, broker: 
 
 @pytest.mark.slow
 def test_a_replay_over_nats_equals_the_simulation(tmp_path: Path, broker: LocalBroker) -> None:
-    check_replay(tmp_path, broker, 2_000)
+    """2,000 visits as a gate; the full form sets FCLUB_REPLAY_VISITS=20000."""
+    check_replay(tmp_path, broker, int(os.environ.get("FCLUB_REPLAY_VISITS", "2000")))
 
 
 FORBIDDEN_PUBLISH = [

@@ -1,4 +1,7 @@
-"""Giving every policy its best constants: coordinate search over a stated grid, both placements.
+"""Giving every policy its best constants: search over a stated grid, in both placements.
+
+Parameters are searched one at a time, deletion and merging together, since what one splits the other
+joins; sweeps go on until nothing changes.
 
 One setting serves both placements: the criterion is the mean over placements of the regret relative to
 the best regret that any tried setting of the policy reached in that placement.
@@ -6,8 +9,11 @@ the best regret that any tried setting of the policy reached in that placement.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +26,9 @@ ROUNDS, SEEDS = 100_000, tuple(range(1000, 1005))
 EXPLORATION = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 RIDGE = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 SIGMA = (0.25, 0.5, 1.0)
-DELETION = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
+DELETION = (0.5, 1.0, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0)
+FEDERATED = (1.0, 1.5, 1.75, 2.0, 2.25, 2.5)
+JOINT = ("deletion", "merging")
 REGRESSION: dict[str, tuple[float, ...]] = {
     "exploration": EXPLORATION,
     "ridge": RIDGE,
@@ -36,7 +44,7 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "linucb": REGRESSION,
     "club": CLUSTERING,
     "sclub": CLUSTERING | {"frequency": (1.0, 2.0, 4.0)},
-    "fclub-dc": {"deletion": DELETION, "merging": DELETION} | REGRESSION,
+    "fclub-dc": {"deletion": FEDERATED, "merging": FEDERATED} | REGRESSION,
     "homo-dc": REGRESSION,
     "oracle-local": REGRESSION,
     "oracle-pooled": REGRESSION,
@@ -83,15 +91,21 @@ class Search:
                 mean = float(np.mean([trace.regret[-1] for trace in traces]))
                 self.tried.setdefault(new[label], {})[place] = mean
 
+    def steps(self) -> list[tuple[str, ...]]:
+        """Which parameters are searched together, in order."""
+        joint = [JOINT] if set(JOINT) <= set(self.grid) else []
+        return joint + [(name,) for name in self.grid if not joint or name not in JOINT]
+
     def search(self, start: Point, tell: Callable[[str], None], sweeps: int = 3) -> Point:
-        """Improve one parameter at a time until a sweep over all of them changes nothing."""
+        """Improve step by step until a sweep over all steps changes nothing."""
         current = start
         for _ in range(sweeps):
             before = current
-            for name, values in self.grid.items():
-                self.evaluate([_with(current, name, value) for value in values])
+            for names in self.steps():
+                values = product(*(self.grid[name] for name in names))
+                self.evaluate([_with(current, dict(zip(names, v, strict=True))) for v in values])
                 current = self.best()
-                tell(f"{self.policy}: {name} → {dict(current)} {self.tried[current]}")
+                tell(f"{self.policy}: {', '.join(names)} → {dict(current)} {self.tried[current]}")
             if current == before:
                 break
         return current
@@ -101,8 +115,8 @@ def _parameters(point: Point) -> dict[str, Parameter]:
     return dict(point)
 
 
-def _with(point: Point, name: str, value: float) -> Point:
-    return tuple((key, value if key == name else old) for key, old in point)
+def _with(point: Point, changes: dict[str, float]) -> Point:
+    return tuple((key, changes.get(key, old)) for key, old in point)
 
 
 def start_point(grid: dict[str, tuple[float, ...]]) -> Point:
@@ -110,39 +124,42 @@ def start_point(grid: dict[str, tuple[float, ...]]) -> Point:
     return tuple((name, values[len(values) // 2]) for name, values in grid.items())
 
 
-def tune(
-    policy: str,
-    tell: Callable[[str], None],
-    rounds: int = ROUNDS,
-    seeds: tuple[int, ...] = SEEDS,
-    jobs: int = 1,
-) -> Search:
-    """Search the policy's grid; the outcome is `search.best()`."""
-    search = Search(policy, GRIDS[policy], rounds, seeds, jobs)
+def tune(policy: str, tell: Callable[[str], None], jobs: int = 1) -> dict[str, Any]:
+    """The outcome of a search over the policy's grid."""
+    search = Search(policy, GRIDS[policy], jobs=jobs)
     search.search(start_point(search.grid), tell)
-    return search
+    return outcome(search)
 
 
-def to_toml(searches: list[Search]) -> str:
-    """The outcome as benchmarks/baselines.toml."""
-    first = searches[0]
+def outcome(search: Search) -> dict[str, Any]:
+    """What is kept of a search."""
+    best = search.best()
+    return {
+        "shared_by": list(SHARED.get(search.policy, ())),
+        "settings_tried": len(search.tried),
+        "criterion": round(search.criterion(best), 4),
+        "constants": dict(best),
+        "regret": {place: round(mean, 1) for place, mean in search.tried[best].items()},
+        "grid": {name: list(values) for name, values in search.grid.items()},
+    }
+
+
+def to_toml(outcomes: dict[str, dict[str, Any]]) -> str:
+    """The outcomes as benchmarks/baselines.toml."""
     lines = [
-        "# Written by benchmarks/tune.py: coordinate search over the grids, one setting for both",
-        "# placements, criterion: mean over placements of regret / best regret of any setting tried.",
-        f"rounds = {first.rounds}",
-        f"seeds = {list(first.seeds)}",
+        "# Written by benchmarks/tune.py: the best constants of every policy on the authors' synthetic",
+        "# environment, one setting for both placements. Criterion: mean over placements of the regret",
+        "# relative to the best regret of any setting tried there.",
+        f"rounds = {ROUNDS}",
+        f"seeds = {list(SEEDS)}",
     ]
-    for search in searches:
-        best = search.best()
-        shared = list(SHARED.get(search.policy, ()))
-        lines += ["", f'["{search.policy}"]', f"shared_by = {shared}".replace("'", '"')]
-        lines += [f"settings_tried = {len(search.tried)}", f"criterion = {search.criterion(best):.4f}"]
-        lines += [f"constants = {_inline(dict(best))}"]
-        lines += [f"regret = {_inline({k: round(v, 1) for k, v in search.tried[best].items()})}"]
-        lines += [f'["{search.policy}".grid]']
-        lines += [f"{name} = {list(values)}" for name, values in search.grid.items()]
+    for policy, values in outcomes.items():
+        lines += ["", f"[policies.{policy}]"]
+        lines += [f"{key} = {_value(value)}" for key, value in values.items()]
     return "\n".join(lines) + "\n"
 
 
-def _inline(table: dict[str, float]) -> str:
-    return "{ " + ", ".join(f"{key} = {value}" for key, value in table.items()) + " }"
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_value(entry)}" for key, entry in value.items()) + " }"
+    return json.dumps(value)

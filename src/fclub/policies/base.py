@@ -95,6 +95,10 @@ class Policy(ABC):
         """What was sent so far; nothing, for policies without a federation."""
         return Communications()
 
+    def privacy_report(self) -> dict[str, object] | None:
+        """Claimed and spent budget, or None for policies that promise nothing."""
+        return None
+
     @property
     def next_stop(self) -> int | None:
         """The number of observations at which `after_round` next has something to do."""

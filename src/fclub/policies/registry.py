@@ -10,6 +10,8 @@ from fclub.policies.base import Parameter, Policy
 from fclub.policies.clustered import ClubPolicy, SclubPolicy
 from fclub.policies.federated import TABLE, FederatedPolicy
 from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
+from fclub.policies.mixture import MixturePolicy
+from fclub.policies.tuned import tuned
 
 
 @dataclass(frozen=True)
@@ -36,17 +38,30 @@ def _federated(name: str) -> Entry:
     def make(**parameters: Parameter) -> Policy:
         return FederatedPolicy(name, TABLE[name], **parameters)
 
-    return Entry(make, SUMMARIES[name], vars(TABLE[name]), FederatedPolicy.defaults)
+    return Entry(make, SUMMARIES[name], vars(TABLE[name]), FederatedPolicy.defaults | tuned(name))
+
+
+def _mixture(name: str, noise: str, summary: str) -> Entry:
+    switches = {"detection": "mixture", "trigger": "count", "noise": noise, "scoring": "fused"}
+
+    def make(**parameters: Parameter) -> Policy:
+        return MixturePolicy(name, noise != "none", **parameters)
+
+    return Entry(make, summary, switches, MixturePolicy.defaults)
 
 
 def _plain(name: str, kind: type[Policy], summary: str, oracle: bool = False) -> Entry:
     def make(**parameters: Parameter) -> Policy:
         return kind(name, **parameters)
 
-    return Entry(make, summary, {}, kind.defaults, oracle)
+    return Entry(make, summary, {}, kind.defaults | tuned(name), oracle)
 
 
 POLICIES: dict[str, Entry] = {name: _federated(name) for name in TABLE} | {
+    "fclub-plus": _mixture("fclub-plus", "none", "ours: soft clusters shared between servers"),
+    "cdp-fclub-plus": _mixture(
+        "cdp-fclub-plus", "increments", "ours: the same, released with noise that is accounted for"
+    ),
     "club": _plain("club", ClubPolicy, "one CLUB per local server (Gentile et al. 2014)"),
     "sclub": _plain("sclub", SclubPolicy, "one SCLUB per local server (Li et al. 2019)"),
     "linucb": _plain("linucb", LinUCB, "one LinUCB per user (Abbasi-Yadkori et al. 2011)"),
@@ -60,7 +75,7 @@ POLICIES: dict[str, Entry] = {name: _federated(name) for name in TABLE} | {
 
 
 def make_policy(name: str, **parameters: Parameter) -> Policy:
-    """A policy that is not started yet; unknown names and impossible parameters are refused."""
+    """A policy at its tuned constants, not started yet; what is unknown or impossible is refused."""
     if name not in POLICIES:
         raise UnknownName("policy", name, POLICIES)
-    return POLICIES[name].make(**parameters)
+    return POLICIES[name].make(**(tuned(name) | parameters))

@@ -176,6 +176,6 @@ class Ledger:
             "claimed": [epsilon, delta],
             "spent": [[self.spent(at), at] for at in (delta, REPORTED_DELTA)],
             "notion": self.level.name,
-            "unaccounted": sorted(self.flags),
+            "unaccounted": sorted(str(flag) for flag in self.flags),
             "seeded": self.seeded,
         }

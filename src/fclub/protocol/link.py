@@ -6,10 +6,12 @@ from dataclasses import astuple, dataclass, fields
 from typing import Protocol
 
 from fclub.protocol.messages import (
+    Digest,
     Download,
     Message,
     Plan,
     Report,
+    Shares,
     Upload,
     decode,
     encode,
@@ -19,7 +21,7 @@ from fclub.protocol.messages import (
 
 @dataclass
 class Communications:
-    """C(T) by kind. `phases` counts reported local clusters and cluster plans sent down."""
+    """C(T) by kind. `phases` counts statistics reported and sent down at phase starts."""
 
     uploads: int = 0
     downloads: int = 0
@@ -45,6 +47,8 @@ class Communications:
                 self.downloads += 1
             case Report() | Plan():
                 self.phases += len(message.clusters)
+            case Digest() | Shares():
+                self.phases += len(message.news)
 
     def count_events(self, uploads: int, downloads: int, dim: int) -> None:
         """Uploads and downloads that happened inside compiled code."""

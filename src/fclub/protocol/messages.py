@@ -57,6 +57,45 @@ class PhaseStart(msgspec.Struct, frozen=True, array_like=True, tag="phase"):
     phase: int
 
 
+class News(msgspec.Struct, frozen=True, array_like=True):
+    """What a local cluster has released so far, and the variance of the noise in each entry."""
+
+    cluster: bytes
+    statistics: bytes
+    noise: float
+
+
+class Digest(msgspec.Struct, frozen=True, array_like=True, tag="digest"):
+    """A server's clusters as the mixture policies report them: all ids, statistics where changed."""
+
+    phase: int
+    present: tuple[bytes, ...]
+    news: tuple[News, ...]
+
+
+class Share(msgspec.Struct, frozen=True, array_like=True):
+    """What other servers have released of a global cluster, from so many of their local clusters."""
+
+    number: int
+    statistics: bytes
+    noise: float
+    clusters: int
+
+
+class Shares(msgspec.Struct, frozen=True, array_like=True, tag="shares"):
+    """The answer to digests: the global cluster of each reported cluster, and others' statistics.
+
+    `present` numbers all shares that are valid now, `news` brings those that were not sent before.
+    `gamma` is the prior mass of a global cluster that nobody has seen.
+    """
+
+    phase: int
+    groups: tuple[tuple[bytes, int], ...]
+    present: tuple[int, ...]
+    news: tuple[Share, ...]
+    gamma: float
+
+
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     """Alg. 2, line 5: all local clusters of a server."""
 
@@ -72,7 +111,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
     clusters: tuple[ClusterPlan, ...]
 
 
-Message = Upload | Download | PhaseStart | Report | Plan
+Message = Upload | Download | PhaseStart | Report | Plan | Digest | Shares
 
 
 class _Envelope(msgspec.Struct, frozen=True, array_like=True):

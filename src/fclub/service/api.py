@@ -95,12 +95,18 @@ class UserView(msgspec.Struct, frozen=True):
     observations: int
 
 
-class PrivacyView(msgspec.Struct, frozen=True):
-    """The claimed budget, and what has left this server so far."""
+class Budget(msgspec.Struct, frozen=True):
+    epsilon: float
+    delta: float
 
-    claimed: tuple[float, float] | None
-    messages: int
+
+class PrivacyView(msgspec.Struct, frozen=True):
+    """The claimed budget (none: exact statistics leave), and what has left this server so far."""
+
+    claimed: Budget | None
+    uploads: int
     observations_released: int
+    reports: int
 
 
 class LinkView(msgspec.Struct, frozen=True):

@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import Any
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Router
 
 from fclub.service.dashboard.global_view import GlobalView
 from fclub.service.dashboard.recorder import Recorder
@@ -54,9 +54,9 @@ class GlobalService:
         self.gate = Gate(settings.http, Guard(settings.http), monitor)
         self.recorder = Recorder(GlobalView(node, settings.model), runner, monitor)
 
-    def app(self, lifespan: Any = None) -> Starlette:
+    def app(self, lifespan: Any = None) -> Router:
         route = self.gate.route
-        return Starlette(
+        return Router(
             lifespan=lifespan,
             routes=[
                 route("/v1/clusters", "GET", self.clusters),

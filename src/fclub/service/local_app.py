@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Router
 
 from fclub.core.inputs import as_items
 from fclub.errors import FclubError, InvalidFeatures, InvalidInput
@@ -43,9 +43,9 @@ class LocalService:
         self.privacy = policy_of(settings.model).privacy
         self.recorder = Recorder(LocalView(node, settings.model, monitor), runner, monitor)
 
-    def app(self, lifespan: Any = None) -> Starlette:
+    def app(self, lifespan: Any = None) -> Router:
         route = self.gate.route
-        return Starlette(
+        return Router(
             lifespan=lifespan,
             routes=[
                 route("/v1/recommend", "POST", self.recommend),
@@ -150,10 +150,12 @@ class LocalService:
         return api.UserView(name, cluster, self._group(cluster), count)
 
     async def privacy_spent(self, request: Request) -> api.PrivacyView:
-        sql = "SELECT count(*), coalesce(sum(observations), 0) FROM ledger WHERE kind = 'upload'"
-        messages, released = self.node.store.reader.execute(sql).fetchone()
-        claimed = (self.privacy.epsilon, self.privacy.delta) if self.privacy else None
-        return api.PrivacyView(claimed, messages, released)
+        sql = "SELECT count(*), coalesce(sum(observations), 0) FROM ledger WHERE kind = ?"
+        read = self.node.store.reader.execute
+        uploads, released = read(sql, ("upload",)).fetchone()
+        reports, _ = read(sql, ("report",)).fetchone()
+        claimed = api.Budget(self.privacy.epsilon, self.privacy.delta) if self.privacy else None
+        return api.PrivacyView(claimed, uploads, released, reports)
 
     async def link(self, request: Request) -> api.LinkView:
         waiting = self.node.server.staged is not None

@@ -8,25 +8,30 @@ until the other's receipt, so that a broker that loses its disk loses nothing.
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from dataclasses import dataclass
 
 import nats
 from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
-from nats.errors import TimeoutError as NatsTimeout
 from nats.js.api import ConsumerConfig, DeliverPolicy, RetentionPolicy, StreamConfig
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from fclub.service.local_node import GLOBAL
 from fclub.service.monitoring import Monitor
-from fclub.service.runtime import Arrival, Deliver
+from fclub.service.runtime import Deliver
 
 UP_STREAM = "UP"
 BATCH = 256
 POLL_SECONDS = 1.0
 DUPLICATE_SECONDS = 120.0
+PULL = json.dumps({"batch": BATCH, "expires": int(POLL_SECONDS * 1e9)}).encode()
+NOTHING_NEW = ("404", "408")
+"""How the broker ends a pull for want of messages."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,11 @@ class Broker:
     user: str
     password: str
     tls: ssl.SSLContext | None = None
+
+
+def _status(message: Msg) -> str:
+    """A message of the broker itself has a status; frames have none."""
+    return (message.headers or {}).get("Status", "")
 
 
 def down_stream(name: str) -> str:
@@ -65,7 +75,7 @@ class NatsWire:
             try:
                 if self._client is None:
                     self._client = await self._connect()
-                await self._consume(self._client.jetstream(), deliver)
+                await self._consume(self._client, deliver)
             except (TimeoutError, NatsError, OSError) as error:
                 self.monitor.wire_failed(error)
                 await asyncio.sleep(POLL_SECONDS)
@@ -86,24 +96,40 @@ class NatsWire:
             error_cb=failed,
         )
 
-    async def _consume(self, stream: JetStreamContext, deliver: Deliver) -> None:
+    async def _consume(self, client: Client, deliver: Deliver) -> None:
+        """Take what arrives as soon as it arrives; confirm to the broker what is on disk."""
         if self.name == GLOBAL:
-            await self._prepare(stream)
+            await self._prepare(client.jetstream())
         source = UP_STREAM if self.name == GLOBAL else down_stream(self.name)
-        subscription = await stream.pull_subscribe_bind(self.name, source)
+        request = f"$JS.API.CONSUMER.MSG.NEXT.{source}.{self.name}"
+        inbox = client.new_inbox()
+        subscription = await client.subscribe(inbox)
+        asked = 0
         try:
             while True:
-                try:
-                    messages = await subscription.fetch(BATCH, timeout=POLL_SECONDS)
-                except NatsTimeout:
-                    continue
-                arrivals: list[Arrival] = [(self._sender(m.subject), m.data) for m in messages]
-                await deliver(arrivals)
-                for message in messages:
-                    await message.ack()
+                if asked <= 0:
+                    await client.publish(request, PULL, reply=inbox)
+                    asked = BATCH
+                messages = await self._arrived(subscription)
+                frames = [message for message in messages if not _status(message)]
+                asked = asked - len(frames) if len(frames) == len(messages) else 0
+                if frames:
+                    await deliver([(self._sender(m.subject), m.data) for m in frames])
+                    for message in frames:
+                        await message.ack()
         finally:
             if self.connected:
                 await subscription.unsubscribe()
+
+    async def _arrived(self, subscription: Subscription) -> list[Msg]:
+        """At least one message, with all that came with it."""
+        messages = [await subscription.next_msg(timeout=2 * POLL_SECONDS)]
+        while subscription.pending_msgs:
+            messages.append(await subscription.next_msg())
+        for message in messages:
+            if _status(message) not in ("", *NOTHING_NEW):
+                raise NatsError(f"the broker answers {message.headers}")
+        return messages
 
     def _sender(self, subject: str) -> str:
         return subject.rpartition(".")[2] if self.name == GLOBAL else GLOBAL

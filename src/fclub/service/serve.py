@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import uvicorn
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from fclub.errors import FclubError, InvalidSetting
 from fclub.service.direct import DirectWire
@@ -53,7 +53,7 @@ async def _forget_old(node: LocalNode, runner: Runner, days: float) -> None:
         await asyncio.sleep(FORGET_EVERY)
 
 
-def local_app(settings: LocalSettings) -> tuple[Starlette, Runner]:
+def local_app(settings: LocalSettings) -> tuple[Router, Runner]:
     """The application of a local server; without a broker it carries its own global server."""
     monitor, node = Monitor("local"), local_node(settings)
     board: dict[str, DirectWire] = {}
@@ -66,7 +66,7 @@ def local_app(settings: LocalSettings) -> tuple[Starlette, Runner]:
     service = LocalService(settings, node, runner, monitor)
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Router) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             if not settings.nats.url:
                 await stack.enter_async_context(_embedded(settings, board))
@@ -87,7 +87,7 @@ def _embedded(settings: LocalSettings, board: dict[str, DirectWire]) -> Any:
     return running(runner, Deadline(node, runner, alone.phase_seconds).run())
 
 
-def global_app(settings: GlobalSettings) -> tuple[Starlette, Runner]:
+def global_app(settings: GlobalSettings) -> tuple[Router, Runner]:
     """The application of the global server."""
     if not settings.nats.url:
         raise InvalidSetting("nats.url: the global server needs a broker")
@@ -97,7 +97,7 @@ def global_app(settings: GlobalSettings) -> tuple[Starlette, Runner]:
     service = GlobalService(settings, node, runner, monitor)
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Router) -> AsyncIterator[None]:
         deadline = Deadline(node, runner, settings.phase_seconds)
         async with running(runner, deadline.run(), service.recorder.run()):
             yield
@@ -105,7 +105,7 @@ def global_app(settings: GlobalSettings) -> tuple[Starlette, Runner]:
     return service.app(lifespan), runner
 
 
-def serve(app: Starlette, runner: Runner, http: Http, started: Callable[[], None]) -> None:
+def serve(app: Router, runner: Runner, http: Http, started: Callable[[], None]) -> None:
     """Run until SIGINT or SIGTERM; a store that fails ends the process."""
     config = uvicorn.Config(
         app,
@@ -116,6 +116,7 @@ def serve(app: Starlette, runner: Runner, http: Http, started: Callable[[], None
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
     )
     factory = config.get_loop_factory()
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=factory) as loop:

@@ -52,7 +52,8 @@ class PrintedTarget:
     """`cdp-fclub-dc` with one user: the report that opens its tree, every upload, one later report.
 
     Phase 2 starts after two observations and, as nothing changed, only re-releases what was there:
-    the tree of phase 1 goes on, and the new report's noise is a release of its own.
+    the tree of phase 1 goes on, and the new report's noise is a release of its own. One user cannot
+    show what the raw partition and trigger betray: this attacks the noise.
     """
 
     epsilon: float
@@ -115,7 +116,8 @@ class PrintedTarget:
         self.prepare(policy)
         link = RecordingLink(policy.link)
         policy.servers[0].link = link
-        opening = [statistics for _, statistics in policy.hub.reports[0]]
+        hub = policy.hub.state  # with one cluster, its total is the report that opened the phase
+        opening = [Statistics(hub.gram[0].copy(), hub.moment[0].copy(), int(hub.counts[0]))]
         for x, y in zip(data.features, data.rewards, strict=True):
             policy.update(0, x, y)
             link.observations += 1

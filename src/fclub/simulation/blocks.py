@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fclub.core import club, independent, sclub
+from fclub.core import club, independent, mixture_round, sclub
 from fclub.core import federation as fed
 from fclub.core.compiling import compiled, inner, typeof
 from fclub.core.statistics import observe
@@ -81,6 +81,7 @@ PLAY: dict[type, Any] = {
     independent.Independent: _specialise(independent.recommend, independent.feedback),
     club.Club: _specialise(club.recommend, club.feedback),
     sclub.Sclub: _specialise(sclub.recommend, sclub.feedback),
+    mixture_round.MixtureRound: _specialise(mixture_round.recommend, mixture_round.feedback),
     Federation: _specialise(_federated_recommend, _federated_feedback),
 }
 """The compiled loop for every kind of packed state."""

@@ -171,6 +171,10 @@ def _record(
         clusters=dict(zip(CLUSTERS, clusters.T.copy(), strict=True)),
         labels=policy.labels_,
         microseconds_per_round=1e6 * seconds / rounds,
-        settings={"policy": policy.get_params(), "environment": environment.get_params()},
+        settings={
+            "policy": policy.get_params(),
+            "environment": environment.get_params(),
+            "privacy": policy.privacy_report(),
+        },
         choices=player.choices,
     )

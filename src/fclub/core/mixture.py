@@ -1,0 +1,287 @@
+"""Which users share a vector: Bayesian mixture over partitions, by Gibbs sampling and agglomeration.
+
+Every item (a user, or an outside cluster) is known by its information about its own vector θ: a
+precision Q and a vector q such that its likelihood is proportional to exp(qᵀθ − ½θᵀQθ). A cluster's
+vector has the prior N(0, P₀⁻¹); with P = P₀ + ΣQ and r = Σq over its items, its evidence is
+
+    log Z = ½ log det P₀ − ½ log det P + ½ rᵀP⁻¹r.
+
+Partitions have a Chinese-restaurant prior: a user joins a cluster in proportion to its size.
+"""
+
+from __future__ import annotations
+
+from math import exp, lgamma, log
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import digamma
+
+from fclub.core.compiling import compiled, inner
+from fclub.core.kernels import add_matrix, add_scaled, dot, invert, multiply, set_matrix, set_vector
+from fclub.core.types import Floats, Indices, Matrix, Vector
+
+SLOTS = 64
+"""A server's users are divided into at most so many clusters that nobody else has."""
+
+
+class Slots(NamedTuple):
+    """Clusters under construction. Empty ones hold `base`: the prior, and what others know of them.
+
+    `opening` is the prior mass of a slot nobody is in yet; `outside` slots keep that mass when they
+    have users, since they can be joined as others' cluster too.
+    """
+
+    base_precision: Floats
+    base_vector: Floats
+    base_evidence: Floats
+    precision: Floats
+    vector: Floats
+    evidence: Floats
+    size: Floats
+    opening: Floats
+    outside: int
+
+
+@inner
+def log_evidence(precision: Matrix, vector: Vector, inverse: Matrix) -> float:
+    """−½ log det P + ½ rᵀP⁻¹r; leaves P⁻¹ in `inverse`."""
+    logdet = invert(precision, inverse)
+    estimate = np.empty(vector.shape[0])
+    multiply(inverse, vector, estimate)
+    return 0.5 * (dot(vector, estimate) - logdet)
+
+
+@inner
+def _put(slots: Slots, c: int, Q: Matrix, q: Vector, sign: float) -> None:
+    """Add an item to a slot or take it out; an emptied slot is exactly its base again."""
+    slots.size[c] += sign
+    if slots.size[c] == 0.0:
+        set_matrix(slots.precision[c], slots.base_precision[c])
+        set_vector(slots.vector[c], slots.base_vector[c])
+        slots.evidence[c] = slots.base_evidence[c]
+    else:
+        add_matrix(slots.precision[c], Q, sign)
+        add_scaled(slots.vector[c], q, sign)
+        slots.evidence[c] = log_evidence(slots.precision[c], slots.vector[c], np.empty_like(Q))
+
+
+@inner
+def _log_weight(slots: Slots, c: int, Q: Matrix, q: Vector, trial: Matrix, work: Matrix) -> float:
+    """Log posterior weight of putting an item into slot c."""
+    set_matrix(trial, slots.precision[c])
+    add_matrix(trial, Q, 1.0)
+    joined = slots.vector[c] + q
+    mass = slots.size[c]
+    if mass == 0.0 or c >= slots.outside:
+        mass += slots.opening[c]
+    return float(log_evidence(trial, joined, work) - slots.evidence[c] + log(mass))
+
+
+@inner
+def _draw_slot(slots: Slots, Q: Matrix, q: Vector, rng: np.random.Generator) -> int:
+    """A slot for an item from its posterior; only the first of the empty own slots is considered."""
+    count, d = slots.size.shape[0], q.shape[0]
+    weights = np.full(count, -np.inf)
+    trial, work = np.empty((d, d)), np.empty((d, d))
+    fresh = False
+    for c in range(count):
+        if slots.size[c] == 0.0 and c < slots.outside:
+            if fresh:
+                continue
+            fresh = True
+        weights[c] = _log_weight(slots, c, Q, q, trial, work)
+    top = weights.max()
+    total = 0.0
+    for c in range(count):
+        weights[c] = exp(weights[c] - top)
+        total += weights[c]
+    left = rng.random() * total
+    for c in range(count):
+        left -= weights[c]
+        if left < 0.0:
+            return c
+    return int(np.argmax(weights))
+
+
+@inner
+def _log_posterior(slots: Slots) -> float:
+    """Log probability of the current partition, up to a constant."""
+    total = 0.0
+    for c in range(slots.size.shape[0]):
+        if slots.size[c] > 0.0:
+            gain = slots.evidence[c] - slots.base_evidence[c]
+            total += gain + lgamma(slots.size[c]) + log(slots.opening[c])
+    return total
+
+
+@inner
+def _note(slots: Slots, labels: Indices, mean: Floats, second: Floats) -> int:
+    """Add every user's posterior mean and second moment under this partition; counts clusters."""
+    d = mean.shape[1]
+    covariance, estimate = np.empty((d, d)), np.empty(d)
+    used = 0
+    for c in range(slots.size.shape[0]):
+        if slots.size[c] > 0.0:
+            used += 1
+            invert(slots.precision[c], covariance)
+            multiply(covariance, slots.vector[c], estimate)
+            for u in range(labels.shape[0]):
+                if labels[u] == c:
+                    add_scaled(mean[u], estimate, 1.0)
+                    for i in range(d):
+                        for j in range(d):
+                            second[u, i, j] += covariance[i, j] + estimate[i] * estimate[j]
+    return used
+
+
+@compiled
+def sample_partitions(
+    slots: Slots,
+    information: Floats,
+    vectors: Floats,
+    labels: Indices,
+    sweeps: int,
+    burn: int,
+    rng: np.random.Generator,
+    mean: Floats,
+    covariance: Floats,
+    best: Indices,
+) -> float:
+    """Gibbs sampling over partitions of the users, starting from `labels` (slots of the users).
+
+    Writes every user's posterior mean and covariance, averaged over the sweeps after `burn`, and the
+    most probable partition visited; returns the mean number of clusters. An average over partitions
+    is what makes sharing safe: a user of whom little is known is served by a mixture.
+    """
+    users = labels.shape[0]
+    for u in range(users):
+        _put(slots, labels[u], information[u], vectors[u], 1.0)
+    mean[:] = 0.0
+    covariance[:] = 0.0
+    top, clusters = -np.inf, 0
+    for sweep in range(sweeps):
+        for u in range(users):
+            _put(slots, labels[u], information[u], vectors[u], -1.0)
+            labels[u] = _draw_slot(slots, information[u], vectors[u], rng)
+            _put(slots, labels[u], information[u], vectors[u], 1.0)
+        if sweep >= burn:
+            clusters += _note(slots, labels, mean, covariance)
+            posterior = _log_posterior(slots)
+            if posterior > top:
+                top = posterior
+                best[:] = labels
+    samples = sweeps - burn
+    for u in range(users):
+        for i in range(mean.shape[1]):
+            mean[u, i] /= samples
+        for i in range(mean.shape[1]):
+            for j in range(mean.shape[1]):
+                covariance[u, i, j] = covariance[u, i, j] / samples - mean[u, i] * mean[u, j]
+    return clusters / samples
+
+
+def make_slots(
+    prior: Matrix,
+    outside: Floats,
+    outside_vectors: Floats,
+    masses: Vector,
+    own: int,
+    alpha: float,
+    gamma: float,
+) -> Slots:
+    """`own` empty slots, then one per outside cluster, whose prior mass is `masses`.
+
+    `alpha` is the mass of leaving the clusters of this server, split between the outside clusters
+    and, with mass `gamma`, one that nobody knows yet (a Chinese restaurant franchise).
+    """
+    d, others = len(prior), len(masses)
+    precision = np.concatenate([np.tile(prior, (own, 1, 1)), prior + outside.reshape(others, d, d)])
+    vector = np.concatenate([np.zeros((own, d)), outside_vectors.reshape(others, d)])
+    evidence = np.array([_evidence(P, r) for P, r in zip(precision, vector, strict=True)])
+    opening = alpha * np.concatenate([np.full(own, gamma), masses]) / (gamma + masses.sum())
+    return Slots(
+        base_precision=precision,
+        base_vector=vector,
+        base_evidence=evidence,
+        precision=precision.copy(),
+        vector=vector.copy(),
+        evidence=evidence.copy(),
+        size=np.zeros(own + others),
+        opening=opening,
+        outside=own,
+    )
+
+
+def _evidence(precision: Matrix, vector: Vector) -> float:
+    return float(0.5 * (vector @ np.linalg.solve(precision, vector) - np.linalg.slogdet(precision)[1]))
+
+
+@compiled
+def agglomerate(
+    prior: Matrix, information: Floats, vectors: Floats, gamma: float, margin: float
+) -> Indices:
+    """Merge items greedily while the log odds of the best merge exceed `margin`; one label per item.
+
+    Merging clusters of a and b items gains log Z_ab − log Z_a − log Z_b + log Γ(a+b)/(γΓ(a)Γ(b)).
+    """
+    n, d = vectors.shape
+    Q, q, labels = information.copy(), vectors.copy(), np.arange(n)
+    size, evidence, work = np.ones(n), np.empty(n), np.empty((d, d))
+    nothing = log_evidence(prior, np.zeros(d), work)
+    for i in range(n):
+        evidence[i] = log_evidence(prior + Q[i], q[i], work) - nothing
+    gain = np.full((n, n), -np.inf)
+    changed = -1
+    while True:
+        for i in range(n):
+            for j in range(i + 1, n):
+                alive = size[i] > 0.0 and size[j] > 0.0
+                if alive and (changed < 0 or i == changed or j == changed):
+                    both = log_evidence(prior + Q[i] + Q[j], q[i] + q[j], work) - nothing
+                    odds = lgamma(size[i] + size[j]) - lgamma(size[i]) - lgamma(size[j]) - log(gamma)
+                    gain[i, j] = both - evidence[i] - evidence[j] + odds
+        best = np.argmax(gain)
+        i, j = best // n, best % n
+        if gain[i, j] <= margin:
+            return labels
+        Q[i] += Q[j]
+        q[i] += q[j]
+        size[i] += size[j]
+        size[j] = 0.0
+        evidence[i] = log_evidence(prior + Q[i], q[i], work) - nothing
+        gain[j, :] = -np.inf
+        gain[:, j] = -np.inf
+        labels[labels == j] = i
+        changed = i
+
+
+def concentration(clusters: float, items: int, least: float = 0.1, most: float = 100.0) -> float:
+    """The α at which a Chinese restaurant process with so many items expects so many clusters."""
+    low, high = log(least), log(most)
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        alpha = exp(middle)
+        if alpha * (digamma(alpha + items) - digamma(alpha)) < clusters:
+            low = middle
+        else:
+            high = middle
+    return exp(0.5 * (low + high))
+
+
+def noisy_information(
+    gram: Matrix, moment: Vector, noise: float, variance: float
+) -> tuple[Matrix, Vector]:
+    """Information about θ in released statistics whose entries carry noise of that variance.
+
+    With Ĝ = UAUᵀ the moment is b̂ ≈ Ĝθ plus rewards' noise (covariance `variance`·Ĝ) plus released
+    noise (the moment's own, and the Gram matrix's acting on θ: at most 2·noise·I for ‖θ‖² ≤ ½).
+    Directions whose eigenvalue is within the operator norm of the noise, 2√d·std, say nothing.
+    """
+    if noise == 0.0:
+        return gram / variance, moment / variance
+    eigenvalues, U = np.linalg.eigh(gram)
+    keep = eigenvalues > 2.0 * np.sqrt(len(moment) * noise)
+    a, U = eigenvalues[keep], U[:, keep]
+    weight = a / (variance * a + 2.0 * noise)
+    return (U * (weight * a)) @ U.T, U @ (weight * (U.T @ moment))

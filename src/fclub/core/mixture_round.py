@@ -1,0 +1,45 @@
+"""Rounds of the mixture policies: one Gaussian per user, refined by the user's own rewards."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fclub.core.compiling import compiled
+from fclub.core.kernels import add_scaled, choose, grow_inverse, multiply
+from fclub.core.statistics import Packed, observe
+from fclub.core.types import Floats, Indices, Matrix, Vector
+
+
+class MixtureRound(NamedTuple):
+    """What serves each user: a Gaussian N(θ̂, C), kept as C, its information vector C⁻¹θ̂, and θ̂.
+
+    `weight` is one over the variance of a reward, or zero where choices must not depend on unreleased
+    data; `centre` is subtracted from every reward.
+    """
+
+    users: Packed
+    covariance: Floats
+    vector: Floats
+    theta: Floats
+    row_of: Indices
+    exploration: float
+    weight: float
+    centre: float
+
+
+@compiled
+def recommend(state: MixtureRound, user: int, items: Matrix) -> int:
+    """argmax xᵀθ̂ + exploration·√(xᵀCx)."""
+    row = state.row_of[user]
+    return choose(items, state.theta[row], state.covariance[row], state.exploration)
+
+
+@compiled
+def feedback(state: MixtureRound, user: int, x: Vector, y: float) -> None:
+    """Keep the observation, and condition the user's Gaussian on it."""
+    row, centred = state.row_of[user], y - state.centre
+    observe(state.users, row, x, centred)
+    if state.weight > 0.0:
+        grow_inverse(state.covariance[row], x, state.weight)
+        add_scaled(state.vector[row], x, state.weight * centred)
+        multiply(state.covariance[row], state.vector[row], state.theta[row])

@@ -1,0 +1,224 @@
+"""`fclub-plus` and `cdp-fclub-plus`: soft clusters by Bayesian mixture, sharing released sums."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+from numpy.random import SeedSequence
+
+from fclub.config import Privacy, Problem, require
+from fclub.core.mixture_round import MixtureRound
+from fclub.core.statistics import Packed
+from fclub.core.types import Floats, Indices, Matrix, Vector
+from fclub.policies.base import Parameter, Policy
+from fclub.policies.rows import Rows
+from fclub.privacy.ledger import Ledger, ReleaseEvent
+from fclub.privacy.levels import Flag, level_named
+from fclub.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+from fclub.privacy.plan import StreamPlan, plan_stream
+from fclub.privacy.sensitivity import CENTRE, Domain
+from fclub.protocol.link import Communications, InProcessLink
+from fclub.protocol.mixture_global import MixtureGlobal
+from fclub.protocol.mixture_local import MixtureLocal, MixtureRules
+from fclub.protocol.phase import GeometricClock
+from fclub.protocol.releases import ExactReleases, PrivateReleases, Releases
+
+FLAGS = {
+    "cdp": (Flag.RAW_PARTITION, Flag.RAW_CHOICES),
+    "transcript": (Flag.RAW_CHOICES,),
+    "interactive": (),
+}
+"""What each level leaves to raw data: see docs/privacy.md."""
+
+
+class MixturePolicy(Policy):
+    """Local servers infer soft clusters of their users, helped by what others have released.
+
+    `variance` of a reward, `prior` (expected squared norm of a centred θ), `exploration` and `margin`
+    are the constants; `ratio` spaces detections. `share` off keeps every server to itself, `centre`
+    off keeps rewards as they are. With noise, `epsilon`, `delta` and `level` are the promise and
+    `first_release`, `release_ratio` the count schedule of a user's stream.
+    """
+
+    defaults: ClassVar[dict[str, Parameter]] = {
+        "variance": 0.17,
+        "prior": 0.7,
+        "exploration": 0.5,
+        "margin": 3.0,
+        "ratio": 1.1,
+        "sweeps": 20,
+        "share": True,
+        "centre": True,
+        "epsilon": 1.0,
+        "delta": 0.1,
+        "level": "cdp",
+        "first_release": 100,
+        "release_ratio": 2.0,
+    }
+
+    def __init__(self, name: str, private: bool, **parameters: Parameter) -> None:
+        super().__init__(name, **parameters)
+        p: Any = self._parameters
+        self.private = private
+        self.privacy = Privacy(p["epsilon"], p["delta"]) if private else None
+        self.level = level_named(p["level"])
+        for key in ("variance", "prior", "ratio", "release_ratio"):
+            least = 1.0 if key.endswith("ratio") else 0.0
+            require(p[key] > least, f"{key} must be above {least:g}", p[key])
+        require(p["sweeps"] >= 4, "sweeps must be at least 4", p["sweeps"])
+        require(p["exploration"] >= 0, "exploration must be at least 0", p["exploration"])
+        self.ledger: Ledger | None = None
+
+    def _domain(self, problem: Problem) -> Domain:
+        return Domain.of(problem) if self._parameters["centre"] else Domain()
+
+    def _start(self, problem: Problem, server_of: Indices, seed: SeedSequence, seeded: bool) -> None:
+        p: Any = self._parameters
+        n, d = problem.users, problem.dim
+        noise_seed, chain_seed = seed.spawn(2)
+        self.domain = self._domain(problem)
+        self.rows = Rows.by_server(server_of, problem.servers)
+        prior = np.eye(d) * d / p["prior"]
+        covariance = np.tile(np.linalg.inv(prior), (n, 1, 1))
+        released_only = self.private and self.level.name == "interactive"
+        self._state = MixtureRound(
+            users=Packed.zeros(n, d),
+            covariance=covariance,
+            vector=np.zeros((n, d)),
+            theta=np.zeros((n, d)),
+            row_of=self.rows.row_of,
+            exploration=float(p["exploration"]),
+            weight=0.0 if released_only else 1.0 / p["variance"],
+            centre=CENTRE if self.domain.constant is not None else 0.0,
+        )
+        separate = self.private and self.level.name != "cdp"
+        rules = MixtureRules(
+            prior, float(p["variance"]), int(p["sweeps"]), bool(p["share"]), separate, released_only
+        )
+        self._rng = np.random.default_rng(noise_seed)
+        self._prepare_noise(problem, seeded)
+        self.link = InProcessLink()
+        chains = [np.random.default_rng(s) for s in chain_seed.spawn(problem.servers)]
+        occupied = [s for s in range(problem.servers) if self.rows.first[s] < self.rows.first[s + 1]]
+        self.servers = {s: self._server(s, rules, chains[s]) for s in occupied}
+        self.hub = MixtureGlobal(occupied, rules, float(p["margin"]), self.link)
+        self.link.connect(self.hub, dict(self.servers))
+        self.clock = GeometricClock(ratio=float(p["ratio"]))
+        self._begin_phase_if_due(0)
+
+    def _prepare_noise(self, problem: Problem, seeded: bool) -> None:
+        p: Any = self._parameters
+        if self.privacy is None:
+            return
+        epsilon, delta = self.privacy.epsilon, self.privacy.delta
+        self._source: NoiseSource = SeededNoise(self._rng) if seeded else SecureNoise()
+        self.ledger = Ledger(self.level, epsilon, delta, FLAGS[self.level.name], seeded)
+        self._plan: StreamPlan = plan_stream(
+            epsilon,
+            delta,
+            self.domain,
+            "increments",
+            int(p["first_release"]),
+            float(p["release_ratio"]),
+        )
+
+    def _server(self, server: int, rules: MixtureRules, chain: np.random.Generator) -> MixtureLocal:
+        start, stop = int(self.rows.first[server]), int(self.rows.first[server + 1])
+        state = self._state
+        own = state._replace(
+            users=state.users.slice(start, stop),
+            covariance=state.covariance[start:stop],
+            vector=state.vector[start:stop],
+            theta=state.theta[start:stop],
+            row_of=np.arange(stop - start),
+        )
+        releases: Releases = ExactReleases(own.users)
+        if self.ledger is not None:
+            releases = PrivateReleases(own.users, self._plan, self._source, self.ledger, str(server))
+        return MixtureLocal(server, own, rules, releases, chain, self.link)
+
+    def _locate(self, user: int) -> tuple[MixtureLocal, int]:
+        row = int(self.rows.row_of[user])
+        server = int(self.rows.server[row])
+        return self.servers[server], row - int(self.rows.first[server])
+
+    def _recommend(self, user: int, items: Matrix) -> int:
+        server, row = self._locate(user)
+        return server.recommend(row, items)
+
+    def _update(self, user: int, x: Vector, y: float) -> None:
+        self.domain.check(x, y - self._state.centre)
+        server, row = self._locate(user)
+        server.observe(row, x, y)
+
+    def after_round(self) -> None:
+        self._begin_phase_if_due(self.observations)
+
+    def _begin_phase_if_due(self, observations: int) -> None:
+        if self.clock.advance(observations):
+            self.hub.begin_phase(self.clock.phase)
+
+    @property
+    def next_stop(self) -> int:
+        return self.clock.next_start
+
+    @property
+    def communications(self) -> Communications:
+        return self.link.communications
+
+    def privacy_report(self) -> dict[str, object] | None:
+        return self.ledger.summary() if self.ledger is not None else None
+
+    def pack(self) -> MixtureRound:
+        return self._state
+
+    @property
+    def labels_(self) -> Indices:
+        """Global clusters; users of clusters that no one has seen are labelled apart."""
+        labels = np.zeros(len(self.rows.row_of), dtype=np.int64)
+        apart = 1_000_000
+        for number, server in self.servers.items():
+            start, stop = int(self.rows.first[number]), int(self.rows.first[number + 1])
+            own = server.group_labels()
+            labels[start:stop] = np.where(own >= 0, own, apart * (number + 1) - own)
+        return labels[self.rows.row_of]
+
+    @property
+    def theta_(self) -> Floats:
+        theta = self._state.theta[self.rows.row_of].copy()
+        if self.domain.constant is not None:
+            theta[:, -1] += CENTRE / self.domain.constant
+        return theta
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, hub = self.hub.state_of()
+        saved: dict[str, Any] = {
+            "clock": [self.clock.phase, self.clock.next_start],
+            "hub": hub,
+            "communications": vars(self.communications),
+            "noise": self._rng.bit_generator.state if self.private else None,
+            "ledger": [msgspec.to_builtins(event) for event in self.ledger.events]
+            if self.ledger
+            else [],
+            "servers": {},
+        }
+        for number, server in self.servers.items():
+            own, values = server.state_of()
+            arrays |= {f"server{number}.{name}": array for name, array in own.items()}
+            saved["servers"][str(number)] = values
+        return arrays, saved
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        self.clock.phase, self.clock.next_start = values["clock"]
+        self.hub.restore(arrays, values["hub"])
+        self.link.communications = Communications(**values["communications"])
+        if self.ledger is not None:
+            self._rng.bit_generator.state = values["noise"]
+            for event in values["ledger"]:
+                self.ledger.replay(msgspec.convert(event, ReleaseEvent))
+        for number, server in self.servers.items():
+            prefix = f"server{number}."
+            own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+            server.restore(own, values["servers"][str(number)])

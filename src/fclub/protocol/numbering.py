@@ -1,0 +1,42 @@
+"""Opaque numbers for clusters, which change exactly when the membership does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fclub.core.types import Indices
+
+
+def members_of(labels: Indices, clusters: int) -> list[bytes]:
+    """The users of every cluster, in a form that can be compared."""
+    order = np.argsort(labels, kind="stable")
+    bounds = np.searchsorted(labels[order], np.arange(1, clusters))
+    return [part.tobytes() for part in np.split(order, bounds)] if clusters else []
+
+
+class Numbering:
+    """Remembers the numbers of the last partition; a set of users that is new gets a new number."""
+
+    def __init__(self) -> None:
+        self.next = 0
+        self._numbers: dict[bytes, int] = {}
+
+    def number(self, labels: Indices) -> list[int]:
+        """One number per cluster 0, 1, … of the labels."""
+        numbers: dict[bytes, int] = {}
+        for members in members_of(labels, int(labels.max()) + 1 if len(labels) else 0):
+            known = self._numbers.get(members)
+            if known is None:
+                known, self.next = self.next, self.next + 1
+            numbers[members] = known
+        self._numbers = numbers
+        return list(numbers.values())
+
+    def state_of(self) -> dict[str, Any]:
+        return {"next": self.next, "numbers": [(m.hex(), n) for m, n in self._numbers.items()]}
+
+    def restore(self, values: dict[str, Any]) -> None:
+        self.next = int(values["next"])
+        self._numbers = {bytes.fromhex(m): int(n) for m, n in values["numbers"]}

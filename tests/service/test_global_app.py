@@ -1,0 +1,73 @@
+"""The routes of the global server, with a real broker behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fclub.errors import InvalidSetting
+from fclub.service.broker import LocalBroker
+from fclub.service.local_node import GLOBAL
+from fclub.service.serve import global_app
+from fclub.service.settings import GlobalSettings, Model, Nats
+
+from .conftest import ADMIN_TOKEN, DIM, HTTP, serving
+
+ROUTES = [
+    ("GET", "/v1/clusters"),
+    ("GET", "/v1/servers"),
+    ("POST", "/v1/servers/s0/release"),
+    ("GET", "/metrics"),
+]
+ADMIN = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+
+
+def settings(path: Path, nats: Nats) -> GlobalSettings:
+    store = str(path / "global.db")
+    return GlobalSettings(model=Model(dim=DIM), store=store, servers=["s0"], http=HTTP, nats=nats)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[httpx.Client]:
+    broker = LocalBroker(tmp_path / "nats", {"s0": "one", GLOBAL: "two"})
+    broker.start()
+    nats = Nats(url=broker.url, user=GLOBAL, password="two")
+    with serving(global_app(settings(tmp_path, nats))[0]) as client:
+        yield client
+    broker.stop()
+
+
+@pytest.mark.parametrize("header", ["", "Bearer wrong"])
+def test_every_route_needs_a_token(hub: httpx.Client, header: str) -> None:
+    for method, path in ROUTES:
+        assert hub.request(method, path, headers={"Authorization": header}).status_code == 401
+
+
+def test_only_an_admin_ends_a_quarantine(hub: httpx.Client) -> None:
+    assert hub.post("/v1/servers/s0/release").status_code == 403
+    assert hub.post("/v1/servers/s0/release", headers=ADMIN).json()["quarantined"] is False
+    assert hub.post("/v1/servers/nobody/release", headers=ADMIN).status_code == 404
+
+
+def test_the_routes_tell_what_the_server_knows(hub: httpx.Client) -> None:
+    servers = hub.get("/v1/servers").json()
+    assert servers["s0"]["sent"] == 1, "the first phase was announced"
+    assert hub.get("/v1/clusters").json() == []
+    assert hub.get("/healthz").json()["status"] == "ok"
+    text = hub.get("/metrics").text
+    assert 'fclub_outbox_frames{server="s0"} 1.0' in text
+    assert "fclub_phase 1.0" in text
+
+
+def test_the_list_of_protected_routes_is_complete(tmp_path: Path) -> None:
+    app, _ = global_app(settings(tmp_path, Nats(url="nats://127.0.0.1:1")))
+    known = {path.replace("/s0/", "/{server}/") for _, path in ROUTES} | {"/healthz", "/readyz"}
+    assert {route.path for route in app.routes} == known
+
+
+def test_the_global_server_needs_a_broker(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match=r"nats\.url"):
+        global_app(settings(tmp_path, Nats()))

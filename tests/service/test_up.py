@@ -1,0 +1,99 @@
+"""One command, everything running: the end-to-end test, with the client and the example."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from fclub import Client
+from fclub.client import RequestFailed
+from fclub.service.security import hash_token
+from fclub.service.serve import check_store, local_app
+from fclub.service.settings import Http, LocalSettings, Model
+
+from .conftest import TOKEN, local_settings, offer, serving
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "shop.py"
+
+
+def fclub(*words: str, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "fclub", *words],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+@pytest.mark.slow
+def test_a_federation_in_one_command(tmp_path: Path) -> None:
+    process = fclub(
+        *f"up --servers 2 --users 8 --rate 200 --visits 200 --dir {tmp_path} --json".split()
+    )
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    assert json.loads(output)["visits"] == 200
+    total = 0
+    for name in ("s0", "s1"):
+        settings = LocalSettings(model=Model(dim=10), name=name, store=str(tmp_path / f"{name}.db"))
+        summary = check_store(settings)
+        total += summary["observations"]
+    assert total == 200
+
+
+@pytest.mark.slow
+def test_an_interrupt_stops_everything(tmp_path: Path) -> None:
+    process = fclub(*f"up --servers 1 --users 4 --dir {tmp_path}".split(), start_new_session=True)
+    log = tmp_path / "s0.log"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (log.exists() and "127.0.0.1" in log.read_text()):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode in (0, 1, 130)
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(tmp_path) not in left
+
+
+def test_the_client_tells_what_went_wrong(client: httpx.Client) -> None:
+    with Client(str(client.base_url), TOKEN) as ours:
+        items = {item["id"]: item["features"] for item in offer(np.random.default_rng(0))}
+        shown = ours.recommend("ann", items)
+        assert shown.item in items
+        assert ours.feedback(shown.decision, 1.0)
+        assert not ours.feedback(shown.decision, 1.0)
+        with pytest.raises(RequestFailed, match="another reward") as error:
+            ours.feedback(shown.decision, 0.0)
+        assert error.value.status == 409
+    with Client(str(client.base_url), "wrong") as stranger, pytest.raises(RequestFailed, match="401"):
+        stranger.recommend("ann", items)
+    with Client("http://127.0.0.1:1", TOKEN, retries=1) as nobody, pytest.raises(RequestFailed) as gone:
+        nobody.recommend("ann", items)
+    assert gone.value.status == 0
+
+
+def test_the_example_runs_and_is_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(EXAMPLE.read_text().splitlines()) < 40
+    settings = local_settings(tmp_path, model=Model(dim=10), http=Http(tokens=[hash_token(TOKEN)]))
+    with serving(local_app(settings)[0]) as client:
+        runpy.run_path(str(EXAMPLE))["main"](str(client.base_url), TOKEN, 30)
+    assert "of 30 visitors" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["local", "global", "up"])
+def test_help_shows_an_example(command: str) -> None:
+    process = fclub(command, "--help", env=os.environ | {"COLUMNS": "200", "TERM": "dumb"})
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "Example:" in output
