@@ -1,6 +1,6 @@
 // Line charts as SVG, drawn anew with every update: a few hundred points are nothing.
 
-import { clock, decimal, drawn, element } from "./show.js";
+import { clock, decimal, drawn, element, widthOf } from "./show.js";
 
 const HEIGHT = 200;
 const EDGE = { left: 52, right: 12, top: 8, bottom: 22 };
@@ -8,7 +8,7 @@ const EDGE = { left: 52, right: 12, top: 8, bottom: 22 };
 // series: [{name, points: [[x, y], …]}]; options: {log, time, unit, digits}
 export function chart(figure, series, options = {}) {
   const svg = figure.querySelector("svg");
-  const width = Math.max(280, figure.clientWidth);
+  const width = Math.max(280, widthOf(figure));
   const full = series.filter((one) => one.points.length > 1);
   svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
   svg.setAttribute("aria-label", sentence(series, options));
@@ -69,10 +69,10 @@ function ticks({ least, most, log }) {
     for (let p = Math.ceil(Math.log10(least)); p <= Math.log10(most) * 1.05; p += step) powers.push(10 ** p);
     return powers;
   }
-  const rough = most / 3;
+  const rough = most / 4;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
-  return [0, 1, 2, 3, 4].map((k) => k * step).filter((y) => y <= most * 1.1);
+  return [0, 1, 2, 3, 4, 5].map((k) => k * step).filter((y) => y <= most * 1.1);
 }
 
 const latest = (one, digits) => (one.points.length ? digits(one.points.at(-1)[1]) : "–");

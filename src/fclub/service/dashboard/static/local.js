@@ -8,7 +8,7 @@ import { explainTerms } from "./terms.js";
 const WINDOW = 10;
 const REWARD_WINDOW = 60;
 
-function show({ sample, state, changes, events, visitors, started, connected }) {
+function show({ sample, state, events, visitors, started, connected }) {
   document.title = `${state.name} · fclub`;
   put("name", state.name);
   put("policy", state.policy);
@@ -26,8 +26,7 @@ function show({ sample, state, changes, events, visitors, started, connected }) 
   showLatency(state.latency, sample.requests);
   const failed = Object.entries(state.failed).map(([status, number]) => `${count(number)} × ${status}`);
   put("failed", failed.length ? `Refused requests: ${failed.join(", ")}` : "No request was refused.");
-  const entries = [...eventEntries(events), ...changes.map((one) => [one.at, one.kind, one.text])];
-  log("events", entries.sort((a, b) => b[0] - a[0]), "Nothing to report.");
+  log("events", eventEntries(events), "Nothing to report.");
 }
 
 function showSpeed() {

@@ -1,13 +1,13 @@
 // Servers → their local clusters → global clusters. Few elements, however many clusters: one path
 // per server and two per global cluster.
 
-import { count, drawn, element } from "./show.js";
+import { count, drawn, element, widthOf } from "./show.js";
 
 let shown = "";
 let before = new Map();
 
 export function drawMap(figure, servers, map) {
-  const width = Math.max(320, figure.clientWidth);
+  const width = Math.max(320, widthOf(figure));
   const mark = `${width}|${servers.length}|${JSON.stringify(map.members)}`;
   if (mark !== shown) {
     shown = mark;
@@ -54,7 +54,7 @@ function place(width, servers, map) {
     group.key = group.members.map((member) => `${member.owner}/${member.id}`).join();
   }
   groups.sort((a, b) => a.y - b.y).forEach((group, k) => (group.y = spread(k, groups.length)));
-  return { x, height, owners, groups, thick: Math.max(1.5, Math.min(9, (height / Math.max(members.length, 1)) * 0.8)) };
+  return { x, height, owners, groups, wide: width > 600, thick: Math.max(1.5, Math.min(9, (height / Math.max(members.length, 1)) * 0.8)) };
 }
 
 function curve(x0, y0, x1, y1) {
@@ -86,7 +86,7 @@ function serverLabels(servers, { x, owners, height }) {
 }
 
 // The numbers of observations change all the time: they are set without drawing anything anew.
-function groupLabels(svg, { x, groups, height }) {
+function groupLabels(svg, { x, groups, height, wide }) {
   const every = Math.ceil((groups.length * 12) / height);
   const setters = new Map();
   groups.forEach(({ group, y, members }, k) => {
@@ -94,7 +94,8 @@ function groupLabels(svg, { x, groups, height }) {
     const text = drawn("text", { class: "name", x: x.group + 10, y: y + 4 });
     svg.append(text);
     setters.set(group, (observations) => {
-      text.textContent = `${group}: ${members.length} × · ${count(observations)}`;
+      const words = wide ? ["local,", "observations"] : ["·", ""];
+      text.textContent = `${members.length} ${words[0]} ${count(observations)} ${words[1]}`;
     });
   });
   return setters;

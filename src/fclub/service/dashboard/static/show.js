@@ -39,6 +39,20 @@ export function drawn(name, attributes = {}, text = "") {
   return found;
 }
 
+// Reading a width makes the browser lay everything out; so it is read once, and told when it changes.
+const widths = new WeakMap();
+const watch = new ResizeObserver((entries) => {
+  for (const entry of entries) widths.set(entry.target, entry.contentRect.width);
+});
+
+export function widthOf(figure) {
+  if (!widths.has(figure)) {
+    widths.set(figure, figure.clientWidth);
+    watch.observe(figure);
+  }
+  return widths.get(figure);
+}
+
 // Rows are lists of cells; a cell is text, a node, or {text, kind} with a class.
 export function rows(id, lines) {
   const body = document.getElementById(id);
@@ -58,7 +72,7 @@ export function log(id, entries, nothing) {
   const lines = entries.map(([at, kind, text]) =>
     element("li", {}, element("time", {}, clock(at)), element("strong", {}, kind), element("span", {}, text)),
   );
-  list.replaceChildren(...(lines.length ? lines : [element("li", {}, element("span"), element("span"), nothing)]));
+  list.replaceChildren(...(lines.length ? lines : [element("li", { class: "nothing" }, nothing)]));
 }
 
 export function eventEntries(events) {
