@@ -31,8 +31,12 @@ function showPhase({ number, reported, next, waiting }) {
   bar.max = Math.max(next - last, 1);
   bar.value = Math.min(Math.max(reported - last, 0), bar.max);
   put("phase-next", `${count(reported)} of ${count(next)} observations until phase ${number + 1}`);
-  const text = waiting ? `waiting for the reports of ${waiting.join(", ")}` : "all clusters are settled";
-  put("phase-waiting", text);
+  put("phase-waiting", waiting ? `waiting for the reports of ${some(waiting)}` : "all clusters are settled");
+}
+
+function some(names) {
+  const rest = names.length - 5;
+  return names.slice(0, 5).join(", ") + (rest > 0 ? ` and ${rest} others` : "");
 }
 
 function showServers(servers, now) {

@@ -94,7 +94,7 @@ function groupLabels(svg, { x, groups, height, wide }) {
     const text = drawn("text", { class: "name", x: x.group + 10, y: y + 4 });
     svg.append(text);
     setters.set(group, (observations) => {
-      const words = wide ? ["local,", "observations"] : ["·", ""];
+      const words = wide ? ["local,", "obs."] : ["·", ""];
       text.textContent = `${members.length} ${words[0]} ${count(observations)} ${words[1]}`;
     });
   });
