@@ -2,7 +2,7 @@
 
     python benchmarks/tune.py [--jobs N] [--policy NAME ...]
 
-Seeds 1000–1004, T = 100,000, both placements of the authors' synthetic environment; about twenty
+Seeds 1000–1004, T = 100,000, both placements of the authors' synthetic environment; about fifteen
 minutes of CPU time. With --policy only those are tuned again and the others' entries are kept.
 """
 

@@ -1,4 +1,4 @@
-"""Registering a policy or an environment gives it these tests."""
+"""Registering a policy gives it these tests (environments: tests/environments/test_common.py)."""
 
 import copy
 
@@ -8,18 +8,12 @@ import pytest
 import fclub
 from fclub.checks import check_environment, check_policy
 from fclub.environments.base import Environment, Outcome
-from fclub.environments.registry import ENVIRONMENTS, make_environment
 from fclub.policies.registry import POLICIES, make_policy
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_policy(name: str) -> None:
     check_policy(make_policy(name))
-
-
-@pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_environment(name: str) -> None:
-    check_environment(make_environment(name))
 
 
 class Greedy(fclub.Policy):

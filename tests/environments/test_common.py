@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fclub
+from fclub.checks import check_environment
 from fclub.environments.registry import ENVIRONMENTS
 from fclub.policies.registry import POLICIES
 
@@ -34,6 +35,11 @@ def make(write_ratings: Callable[..., Path], tmp_path: Path) -> Make:
         return fclub.make_environment(name, path=path, dim=4, size=40, **extra, **SMALL)
 
     return build
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_conforms(name: str, make: Make) -> None:
+    check_environment(make(name))
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)

@@ -143,7 +143,7 @@ class Reference:
         beta += np.sqrt(shared * high) + np.sqrt(shared) * kappa
         inverse = np.linalg.inv(S)
         bonus = np.sqrt(np.einsum("ki,ij,kj->k", items, inverse, items))
-        return int(np.argmax(items @ inverse @ u + beta * bonus))
+        return int(np.argmax(items @ inverse @ u + self.p.exploration * beta * bonus))
 
     def update(self, user: int, x: np.ndarray, y: float) -> None:
         self.V[user] += np.outer(x, x)
@@ -190,7 +190,8 @@ class Reference:
 @pytest.mark.parametrize("name", ["cdp-fclub-dc", "fclub-dc", "fclub", "homo-dc", "homo"])
 def test_policy_is_the_printed_algorithm(name: str, placement: str) -> None:
     ratios = {} if name in ("fclub", "homo") else {"upload_ratio": 1.1, "download_ratio": 1.2}
-    parameters = {"deletion": 0.7, "merging": 0.6, "epsilon": 5.0, "horizon": 1000} | ratios
+    parameters = {"deletion": 0.5, "merging": 0.6, "epsilon": 5.0, "horizon": 1000} | ratios
+    parameters |= {"exploration": 0.9}
     environment = fclub.make_environment(
         "synthetic", users=9, clusters=3, servers=3, dim=4, items=5, placement=placement
     )

@@ -32,9 +32,8 @@ def test_continues_identically(name: str, placement: str) -> None:
     environment = fclub.make_environment(
         "synthetic", users=12, clusters=3, servers=3, dim=4, items=5, placement=placement
     )
-    check_saving(
-        fclub.make_policy(name, **({"deletion": 0.6} if "club" in name else {})), environment, 150
-    )
+    eager = {"deletion": 0.6} if "deletion" in POLICIES[name].defaults else {}
+    check_saving(fclub.make_policy(name, **eager), environment, 150)
 
 
 @pytest.fixture(scope="module")

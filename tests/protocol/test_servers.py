@@ -6,10 +6,10 @@ from scipy import stats
 
 import fclub
 from fclub.core.statistics import Packed, Statistics
-from fclub.core.ucb import make_rules, ridge_bounds
+from fclub.core.ucb import make_rules, ridge_bounds, tree_bounds
 from fclub.errors import InvalidMessage, NumericalError
 from fclub.policies.federated import FederatedPolicy
-from fclub.privacy.noise import NoNoise
+from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol import messages as m
 from fclub.protocol.detection import OneCluster
 from fclub.protocol.global_server import GlobalServer
@@ -157,11 +157,15 @@ def test_statistics_that_are_indefinite_are_reported() -> None:
         policy.unpack(policy.pack())
 
 
-def make_pair() -> tuple[LocalServer, GlobalServer]:
-    protocol = fclub.Protocol()
-    rules = make_rules(fclub.Problem(2, 1, 2), protocol, ridge_bounds(protocol))
-    link = InProcessLink()
-    local = LocalServer(0, Packed.zeros(2, 2), rules, 0, OneCluster(), NoNoise(), link)
+def make_pair(
+    link: InProcessLink | None = None, private: bool = False
+) -> tuple[LocalServer, GlobalServer]:
+    """One local server with two users, and its global server; every observation is uploaded."""
+    problem, protocol = fclub.Problem(2, 1, 2), fclub.Protocol()
+    bounds = tree_bounds(problem, protocol, fclub.Privacy()) if private else ridge_bounds(protocol)
+    noise = SeededNoise(np.random.default_rng(0)) if private else NoNoise()
+    rules, link = make_rules(problem, protocol, bounds), link or InProcessLink()
+    local = LocalServer(0, Packed.zeros(2, 2), rules, bounds.depth, OneCluster(), noise, link)
     hub = GlobalServer(2, [0], rules, 2.0, link)
     link.connect(hub, {0: local})
     return local, hub
@@ -208,12 +212,21 @@ def test_a_bad_plan_is_refused_and_a_good_one_can_still_come(statistics: bytes) 
     assert local.staged is None
 
 
-def test_a_plan_nobody_asked_for_is_refused() -> None:
+def test_a_plan_nobody_asked_for_is_void() -> None:
     local, hub = make_pair()
     hub.begin_phase(1)
-    data = m.write_statistics(Statistics.zeros(2))
-    with pytest.raises(InvalidMessage, match="reported"):
-        local.receive(m.Plan(1, True, (m.ClusterPlan(m.write_id(0), data, 1, 0),)))
+    before = local.clusters.gram.copy()
+    data = m.write_statistics(Statistics(7 * np.eye(2), np.zeros(2), 9))
+    local.receive(m.Plan(1, True, (m.ClusterPlan(m.write_id(0), data, 1, 0),)))
+    np.testing.assert_array_equal(local.clusters.gram, before)
+
+
+def test_an_upload_that_takes_away_is_refused() -> None:
+    _, hub = make_pair()
+    hub.begin_phase(1)
+    data = m.write_statistics(Statistics(np.zeros((2, 2)), np.zeros(2), -1))
+    with pytest.raises(InvalidMessage, match="-1"):
+        hub.receive(0, m.Upload(m.write_id(0), data))
 
 
 def test_a_download_for_a_cluster_that_is_gone_is_dropped() -> None:
@@ -224,25 +237,54 @@ def test_a_download_for_a_cluster_that_is_gone_is_dropped() -> None:
     np.testing.assert_array_equal(local.clusters.gram, before)
 
 
-def test_observations_between_report_and_plan_wait_for_the_new_buffers() -> None:
-    local, hub = make_pair()
+class _SlowLink(InProcessLink):
+    """Keeps what goes up until it is let through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[m.Message] | None = None
+
+    def to_global(self, server: int, message: m.Message) -> None:
+        if self.waiting is None:
+            super().to_global(server, message)
+        else:
+            self.waiting.append(message)
+
+    def let_through(self) -> None:
+        messages, self.waiting = self.waiting or [], None
+        for message in messages:
+            self.to_global(0, message)
+
+
+def wait_for_a_plan(detector: OneCluster, rows: tuple[int, ...], private: bool = False) -> LocalServer:
+    """Observations while the report is on its way; then the plan comes."""
+    local, hub = make_pair(_SlowLink(), private)
     hub.begin_phase(1)
-    local.detector = _Apart()
-    waiting: list[m.Message] = []
-    link, local.link = (
-        local.link,
-        type("Slow", (), {"to_global": lambda _, s, msg: waiting.append(msg)})(),
-    )
-    local.receive(m.PhaseStart(2))
-    for row in (0, 1, 1):
+    local.detector = detector
+    local.link.waiting = []
+    hub.begin_phase(2)
+    for row in rows:
         local.observe(row, np.array([1.0, 0.0]), 1.0)
-    assert [type(message) for message in waiting] == [m.Report], "uploads wait for the plan"
-    local.link = link
-    hub.receive(0, waiting[0])
-    hub.close_phase()
+    assert [type(message) for message in local.link.waiting] == [m.Report], "uploads wait for the plan"
+    local.link.let_through()
+    assert local.staged is None
+    held_by_all = hub.reported + int(local.clusters.buffer_count.sum())
+    assert held_by_all == int(local.users.counts.sum()) == len(rows)
+    return local
+
+
+def test_observations_before_a_new_plan_enter_its_buffers() -> None:
+    local = wait_for_a_plan(_Apart(), (0, 1, 1))
     assert local.clusters.buffer_count.tolist() == [1, 2]
     assert local.clusters.counts.tolist() == [0, 0]
     np.testing.assert_allclose(local.clusters.buffer_moment[:, 0], [1, 2])
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_observations_before_an_unchanged_plan_are_uploaded_after_it(private: bool) -> None:
+    local = wait_for_a_plan(OneCluster(), (0, 1, 1), private)
+    assert local.clusters.counts.tolist() == [3]
+    assert local.link.communications.uploads > 0
 
 
 class _Apart(OneCluster):

@@ -86,7 +86,7 @@ def totals(pump: Pump) -> tuple[int, int, int]:
     """Observations: own, known to the global server, in upload buffers or held back."""
     own = sum(int(node.server.users.counts.sum()) for node in pump.locals.values())
     buffered = sum(int(n.server.clusters.buffer_count.sum()) for n in pump.locals.values())
-    held = sum(st.count for n in pump.locals.values() for st in n.server.held.values())
+    held = sum(st.count for n in pump.locals.values() for _, st in n.server.held)
     return own, pump.hub.server.reported, buffered + held
 
 

@@ -20,6 +20,7 @@ def check_environment(environment: Environment, *, visits: int = 100) -> None:
 
 def check_description(environment: Environment) -> None:
     """The problem, the placement of users and their true clusters fit together."""
+    environment.start(0)
     problem, users = environment.problem, environment.problem.users
     expect(bool(environment.name), "an environment needs a name")
     json.dumps(environment.get_params())

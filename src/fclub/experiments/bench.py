@@ -18,7 +18,8 @@ from fclub.policies.registry import POLICIES
 from fclub.simulation.loop import simulate
 
 Tell = Callable[[str], None]
-REPEATS = 3
+REPEATS, LONG = 3, 10**6
+"""How often a time is taken, unless it is of so many rounds that once is enough."""
 SCALED = ("linucb", "fclub-dc")
 """Policies whose scaling is shown: no federation, and the whole of it."""
 
@@ -37,7 +38,7 @@ def measure(
     environment = make_environment("synthetic", **(sizes or {}))
     simulate(policy, environment, 100, fast=fast)
     times = []
-    for seed in range(REPEATS):
+    for seed in range(REPEATS if rounds < LONG else 1):
         before = time.process_time()
         simulate(policy, environment, rounds, seed, fast=fast)
         times.append(time.process_time() - before)

@@ -1,7 +1,6 @@
 """Giving every policy its best constants: search over a stated grid, in both placements.
 
-Parameters are searched one at a time, deletion and merging together, since what one splits the other
-joins; sweeps go on until nothing changes.
+Parameters are searched one at a time, in sweeps that go on until nothing changes.
 
 One setting serves both placements: the criterion is the mean over placements of the regret relative to
 the best regret that any tried setting of the policy reached in that placement.
@@ -12,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,9 +24,7 @@ ROUNDS, SEEDS = 100_000, tuple(range(1000, 1005))
 EXPLORATION = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
 RIDGE = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 SIGMA = (0.25, 0.5, 1.0)
-DELETION = (0.5, 1.0, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0)
-FEDERATED = (1.0, 1.5, 1.75, 2.0, 2.25, 2.5)
-JOINT = ("deletion", "merging")
+DELETION = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 REGRESSION: dict[str, tuple[float, ...]] = {
     "exploration": EXPLORATION,
     "ridge": RIDGE,
@@ -44,7 +40,7 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "linucb": REGRESSION,
     "club": CLUSTERING,
     "sclub": CLUSTERING | {"frequency": (1.0, 2.0, 4.0)},
-    "fclub-dc": {"deletion": FEDERATED, "merging": FEDERATED} | REGRESSION,
+    "fclub-dc": {"deletion": DELETION, "merging": DELETION} | REGRESSION,
     "homo-dc": REGRESSION,
     "oracle-local": REGRESSION,
     "oracle-pooled": REGRESSION,
@@ -91,21 +87,15 @@ class Search:
                 mean = float(np.mean([trace.regret[-1] for trace in traces]))
                 self.tried.setdefault(new[label], {})[place] = mean
 
-    def steps(self) -> list[tuple[str, ...]]:
-        """Which parameters are searched together, in order."""
-        joint = [JOINT] if set(JOINT) <= set(self.grid) else []
-        return joint + [(name,) for name in self.grid if not joint or name not in JOINT]
-
     def search(self, start: Point, tell: Callable[[str], None], sweeps: int = 3) -> Point:
-        """Improve step by step until a sweep over all steps changes nothing."""
+        """Improve one parameter at a time until a sweep over all of them changes nothing."""
         current = start
         for _ in range(sweeps):
             before = current
-            for names in self.steps():
-                values = product(*(self.grid[name] for name in names))
-                self.evaluate([_with(current, dict(zip(names, v, strict=True))) for v in values])
+            for name, values in self.grid.items():
+                self.evaluate([_with(current, name, value) for value in values])
                 current = self.best()
-                tell(f"{self.policy}: {', '.join(names)} → {dict(current)} {self.tried[current]}")
+                tell(f"{self.policy}: {name} → {dict(current)} {self.tried[current]}")
             if current == before:
                 break
         return current
@@ -115,8 +105,8 @@ def _parameters(point: Point) -> dict[str, Parameter]:
     return dict(point)
 
 
-def _with(point: Point, changes: dict[str, float]) -> Point:
-    return tuple((key, changes.get(key, old)) for key, old in point)
+def _with(point: Point, name: str, value: float) -> Point:
+    return tuple((key, value if key == name else old) for key, old in point)
 
 
 def start_point(grid: dict[str, tuple[float, ...]]) -> Point:

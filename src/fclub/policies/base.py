@@ -38,6 +38,7 @@ class Policy(ABC):
         self._problem: Problem | None = None
         self.server_of: Indices = np.zeros(0, dtype=np.int64)
         self.truth: Indices | None = None
+        self.seeded = True
         self.observations = 0
 
     def get_params(self) -> dict[str, Parameter]:
@@ -66,6 +67,7 @@ class Policy(ABC):
         inside = whole and bool(np.all((servers >= 0) & (servers < problem.servers)))
         require(inside, f"servers are numbered from 0 to {problem.servers - 1}", server_of)
         sequence = seed if isinstance(seed, SeedSequence) else SeedSequence(seed)
+        self.seeded = seed is not None
         self._start(problem, servers.astype(np.int64), sequence, seeded=seed is not None)
         self._problem, self.server_of = problem, servers.astype(np.int64)
         self.observations = 0

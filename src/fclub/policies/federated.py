@@ -15,10 +15,14 @@ from fclub.core.federation import GlobalClusters, LocalClusters
 from fclub.core.statistics import Packed
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.core.ucb import NoiseBounds, Rules, make_rules, ridge_bounds, tree_bounds
-from fclub.errors import NumericalError
+from fclub.errors import NumericalError, PrivacyError
 from fclub.policies.base import Parameter, Policy
 from fclub.policies.rows import Rows
-from fclub.privacy.noise import NoiseSource, NoNoise, SeededNoise
+from fclub.privacy.ledger import Ledger
+from fclub.privacy.levels import Flag, level_named
+from fclub.privacy.mechanisms import Tree
+from fclub.privacy.noise import NoiseSource, NoNoise, SecureNoise, SeededNoise
+from fclub.privacy.sensitivity import Domain, sensitivity
 from fclub.protocol.detection import Detector, EdgeDeletion, OneCluster
 from fclub.protocol.global_server import GlobalServer
 from fclub.protocol.link import Communications, InProcessLink
@@ -105,7 +109,8 @@ class FederatedPolicy(Policy):
         self.rows = Rows.by_server(server_of, problem.servers)
         self._users = Packed.zeros(problem.users, problem.dim)
         self._rng = np.random.default_rng(noise_seed)
-        noise: NoiseSource = SeededNoise(self._rng) if self.privacy else NoNoise()
+        noise = self._noise_source(seeded)
+        self.ledger = self._open_ledger(bounds, seeded)
         self.link = InProcessLink()
         graph_rngs = [np.random.default_rng(s) for s in graph_seed.spawn(problem.servers)]
         self.servers = [
@@ -126,6 +131,38 @@ class FederatedPolicy(Policy):
         self.link.connect(self.hub, dict(enumerate(self.servers)))
         self.clock = PhaseClock()
         self._begin_phase_if_due(0)
+
+    def _noise_source(self, seeded: bool) -> NoiseSource:
+        if self.privacy is None:
+            return NoNoise()
+        return SeededNoise(self._rng) if seeded else SecureNoise()
+
+    def _open_ledger(self, bounds: NoiseBounds, seeded: bool) -> Ledger | None:
+        """Accounts of the printed mechanism; its trigger and partition are functions of raw data."""
+        if self.privacy is None or bounds.noise_std == 0.0:
+            return None
+        self._tree = Tree(bounds.uploads + 1, bounds.noise_std)
+        flags = (Flag.RAW_TRIGGER, Flag.RAW_PARTITION)
+        return Ledger(level_named("cdp"), self.privacy.epsilon, self.privacy.delta, flags, seeded)
+
+    def _charge(self, phase: int) -> bool:
+        """Enter a whole tree per local cluster for this phase, before anything of it leaves.
+
+        A phase releases all data again, so phases add up; clusters of a phase hold disjoint data, so
+        one entry stands for all of them. False when the budget does not allow another phase; the
+        first one it has to allow, or there would be no clusters to serve from.
+        """
+        if self.ledger is None:
+            return True
+        stream = f"phase {phase}"
+        try:
+            self.ledger.open(stream, self._tree, sensitivity(Domain()), epoch=phase)
+            self.ledger.release(stream, self.observations, self._tree.releases)
+        except PrivacyError:
+            if phase == 1:
+                raise
+            return False
+        return True
 
     def detector(self, users: int, rng: np.random.Generator) -> Detector:
         if self.switches.detection == "off":
@@ -152,7 +189,7 @@ class FederatedPolicy(Policy):
         self._begin_phase_if_due(self.observations)
 
     def _begin_phase_if_due(self, observations: int) -> None:
-        if self.clock.advance(observations):
+        if self.clock.advance(observations) and self._charge(self.clock.phase):
             self.hub.begin_phase(self.clock.phase)
 
     @property
@@ -162,6 +199,9 @@ class FederatedPolicy(Policy):
     @property
     def communications(self) -> Communications:
         return self.link.communications
+
+    def privacy_report(self) -> dict[str, object] | None:
+        return self.ledger.summary() if self.ledger is not None else None
 
     def _by_user(self, values: list[Any]) -> Any:
         """Concatenate per-row arrays of the servers and put them in the order of users."""
@@ -183,7 +223,9 @@ class FederatedPolicy(Policy):
             estimates.append(np.array(solved).reshape(-1, self.problem.dim)[server.cluster_of])
         return self._by_user(estimates)  # type: ignore[no-any-return]
 
-    def pack(self) -> Federation:
+    def pack(self) -> Federation | None:
+        if self.privacy is not None and not self.seeded:
+            return None
         starts = np.cumsum([0] + [len(s.ids) for s in self.servers])
         cluster_of = [s.cluster_of + start for s, start in zip(self.servers, starts, strict=False)]
         parts = zip(*(server.clusters for server in self.servers), strict=True)
@@ -219,7 +261,8 @@ class FederatedPolicy(Policy):
             "phase": self.clock.phase,
             "hub": values,
             "communications": vars(self.communications),
-            "noise": self._rng.bit_generator.state if self.privacy else None,
+            "noise": self._rng.bit_generator.state if self.privacy and self.seeded else None,
+            "charged": [event.epoch for event in self.ledger.events[::2]] if self.ledger else [],
             "servers": [],
         }
         for number, server in enumerate(self.servers):
@@ -234,6 +277,8 @@ class FederatedPolicy(Policy):
         self.link.communications = Communications(**values["communications"])
         if values["noise"] is not None:
             self._rng.bit_generator.state = values["noise"]
+        for phase in values["charged"][1:]:
+            self._charge(phase)
         for number, (server, saved) in enumerate(zip(self.servers, values["servers"], strict=True)):
             prefix = f"server{number}."
             own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

@@ -198,7 +198,7 @@ class MixturePolicy(Policy):
             "clock": [self.clock.phase, self.clock.next_start],
             "hub": hub,
             "communications": vars(self.communications),
-            "noise": self._rng.bit_generator.state if self.private else None,
+            "noise": self._rng.bit_generator.state if self.private and self.seeded else None,
             "ledger": [msgspec.to_builtins(event) for event in self.ledger.events]
             if self.ledger
             else [],
@@ -215,7 +215,8 @@ class MixturePolicy(Policy):
         self.hub.restore(arrays, values["hub"])
         self.link.communications = Communications(**values["communications"])
         if self.ledger is not None:
-            self._rng.bit_generator.state = values["noise"]
+            if values["noise"] is not None:
+                self._rng.bit_generator.state = values["noise"]
             for event in values["ledger"]:
                 self.ledger.replay(msgspec.convert(event, ReleaseEvent))
         for number, server in self.servers.items():

@@ -68,6 +68,7 @@ def save_policy(policy: Policy, path: object) -> None:
         "parameters": policy.get_params(),
         "problem": vars(policy.problem),
         "observations": policy.observations,
+        "seeded": policy.seeded,
         "values": values,
     }
     write_npz(path, {f"state.{name}": array for name, array in arrays.items()} | _known(policy), header)
@@ -93,7 +94,9 @@ def load_policy(path: object, kind: type[Policy]) -> Policy:
         policy = _make(kind, header["policy"], header["parameters"])
         if "truth" in arrays:
             policy.reveal(arrays["truth"])
-        policy.start(Problem(**header["problem"]), arrays["server_of"], seed=0)
+        policy.start(
+            Problem(**header["problem"]), arrays["server_of"], seed=0 if header["seeded"] else None
+        )
         policy.restore(own, header["values"])
         policy.observations = int(header["observations"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, FclubError) as error:

@@ -26,6 +26,8 @@ TUNED: dict[str, Constants] = {
     "cdp-fclub-dc": _CLUSTERED,
     "homo-dc": _POOLED,
     "homo": _POOLED,
+    "oracle-local": {"exploration": 0.2, "ridge": 1.0, "sigma_0": 0.5},
+    "oracle-pooled": {"exploration": 0.05, "ridge": 5.0, "sigma_0": 0.5},
 }
 """By policy; a policy without an entry keeps its own defaults."""
 

@@ -93,7 +93,7 @@ class LocalServer:
         self.groups: list[int] = []
         self.clusters = LocalClusters.zeros(0, self.dim, depth)
         self.staged: _Staged | None = None
-        self.held: dict[int, Statistics] = {}
+        self.held: list[tuple[int, Statistics]] = []
         self.asked: int | None = None
         self.next_id = 0
 
@@ -134,12 +134,12 @@ class LocalServer:
             self._hand_out(c, Statistics(gram, moment, int(count)))
 
     def _hand_out(self, c: int, statistics: Statistics) -> None:
-        """Upload, or hold until there is a plan."""
+        """Upload, or hold until there is a plan; each release stays a message of its own."""
         if self.staged is None and self.ids:
             message = Upload(write_id(self.ids[c]), write_statistics(statistics))
             self.link.to_global(self.server, message)
         else:
-            self.held[c] = self.held[c] + statistics if c in self.held else statistics
+            self.held.append((c, statistics))
 
     def receive(self, message: Message) -> None:
         match message:
@@ -212,9 +212,9 @@ class LocalServer:
         if plan.renew and [read_id(p.cluster) for p in plan.clusters] != staged.ids:
             raise InvalidMessage("a plan must cover exactly the clusters that were reported")
         starts = [read_statistics(entry.statistics, self.dim) for entry in plan.clusters]
-        self.staged, self.held = None, {}
+        self.staged, self.held = None, []
         if not plan.renew:
-            for c, statistics in held.items():
+            for c, statistics in held:
                 self._hand_out(c, statistics)
             return
         clusters = LocalClusters.zeros(len(staged.ids), self.dim, self.depth)
@@ -236,9 +236,9 @@ class LocalServer:
         arrays = flatten(self.users, "users.") | flatten(self.clusters, "clusters.")
         arrays |= {f"detector.{name}": array for name, array in self.detector.arrays().items()}
         arrays["cluster_of"] = self.cluster_of
-        arrays |= pack_statistics(list(self.held.values()), self.dim, "held.")
+        arrays |= pack_statistics([statistics for _, statistics in self.held], self.dim, "held.")
         values: dict[str, Any] = {"ids": self.ids, "groups": self.groups, "next_id": self.next_id}
-        values |= {"asked": self.asked, "held": list(self.held)}
+        values |= {"asked": self.asked, "held": [c for c, _ in self.held]}
         if self.staged is not None:
             arrays |= flatten(self.staged, "staged.")
             values["staged"] = {"phase": self.staged.phase, "ids": self.staged.ids}
@@ -256,6 +256,6 @@ class LocalServer:
         self.cluster_of = arrays["cluster_of"]
         self.ids, self.groups = list(values["ids"]), list(values["groups"])
         self.next_id, self.asked = int(values["next_id"]), values["asked"]
-        self.held = dict(zip(values["held"], unpack_statistics(arrays, "held."), strict=True))
+        self.held = list(zip(values["held"], unpack_statistics(arrays, "held."), strict=True))
         staged = values.get("staged")
         self.staged = rebuild(_Staged.empty(**staged), arrays, "staged.") if staged else None

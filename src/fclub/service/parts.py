@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
+import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fclub.config import Problem
 from fclub.core.statistics import Packed
 from fclub.core.ucb import Rules, make_rules
-from fclub.errors import InvalidSetting
+from fclub.errors import InvalidFile, InvalidSetting
 from fclub.policies.federated import TABLE, FederatedPolicy
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoiseSource, NoNoise, SecureNoise, require_secure
@@ -22,6 +25,8 @@ from fclub.service.local_node import LocalNode
 from fclub.service.noise import RecordedNoise
 from fclub.service.settings import GlobalSettings, LocalSettings, Model
 from fclub.service.store import Store
+
+AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
 
 
 def policy_of(model: Model) -> FederatedPolicy:
@@ -68,7 +73,7 @@ def local_node(settings: LocalSettings, noise: NoiseSource | None = None) -> Loc
     store = _open(settings.store, "local")
     store.fix("model", _fingerprint(model))
     store.fix("name", settings.name)
-    return LocalNode(settings.name, server, recorded, store)
+    return _recovered(store, lambda: LocalNode(settings.name, server, recorded, store))
 
 
 def global_node(settings: GlobalSettings) -> GlobalNode:
@@ -78,7 +83,16 @@ def global_node(settings: GlobalSettings) -> GlobalNode:
     server = GlobalServer(model.dim, [], rules_of(model), merging, InProcessLink())
     store = _open(settings.store, "global")
     store.fix("model", _fingerprint(model))
-    return GlobalNode(settings.servers, server, store)
+    return _recovered(store, lambda: GlobalNode(settings.servers, server, store))
+
+
+def _recovered(store: Store, make: Callable[[], AnyNode]) -> AnyNode:
+    """What the store holds may have been damaged in any way; then it is named."""
+    try:
+        return make()
+    except (sqlite3.Error, struct.error, LookupError, TypeError, ValueError) as error:
+        store.close()
+        raise InvalidFile(f"{store.path} does not hold a whole state: {error}") from None
 
 
 def _open(path: str, kind: str) -> Store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -19,7 +20,7 @@ from fclub.service.local_app import LocalService
 from fclub.service.local_node import GLOBAL, LocalNode
 from fclub.service.monitoring import Monitor
 from fclub.service.nats_wire import NatsWire
-from fclub.service.parts import global_node, local_node
+from fclub.service.parts import global_node, local_node, policy_of
 from fclub.service.runtime import Runner, Wire
 from fclub.service.security import broker_of
 from fclub.service.settings import GlobalSettings, Http, LocalSettings
@@ -59,6 +60,8 @@ def local_app(settings: LocalSettings) -> tuple[Router, Runner]:
     board: dict[str, DirectWire] = {}
     wire: Wire
     if settings.nats.url:
+        if policy_of(settings.model).privacy is None:
+            monitor.event("exact statistics leave this server", logging.WARNING)
         wire = NatsWire(settings.name, broker_of(settings.nats), monitor)
     else:
         wire = DirectWire(settings.name, board)

@@ -1,0 +1,103 @@
+"""A store refuses what is not its own, and a replay that would not lead to what was sent."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fclub.errors import FclubError, InvalidFile
+from fclub.service.local_node import GLOBAL, LocalNode
+from fclub.service.serve import check_store
+from fclub.service.settings import Model
+from fclub.service.store import VERSION, Store
+
+from .conftest import local_settings
+from .federation import Pump
+
+
+def test_foreign_files_are_refused(tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage.db"
+    garbage.write_bytes(b"not a database, but long enough to be looked at" * 40)
+    with pytest.raises(InvalidFile, match="not a store"):
+        Store(garbage, "local")
+    path = tmp_path / "global.db"
+    Store(path, "global").close()
+    with pytest.raises(InvalidFile, match="global server"):
+        Store(path, "local")
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    connection.close()
+    with pytest.raises(InvalidFile, match="version"):
+        Store(path, "global")
+
+
+def test_a_transaction_is_whole_or_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "a.db", "local")
+    good = ("INSERT INTO users VALUES (?, ?)", (0, "ann"))
+    with pytest.raises(sqlite3.Error):
+        store.write([good, ("INSERT INTO nowhere VALUES (1)", ())])
+    assert store.reader.execute("SELECT count(*) FROM users").fetchone() == (0,)
+    store.write([good])
+    assert store.reader.execute("SELECT count(*) FROM users").fetchone() == (1,)
+    store.close()
+
+
+def visited(path: Path) -> str:
+    """A private server cut off after a few visits, so that its messages wait in the outbox."""
+    pump = Pump(path, Model(policy="cdp-fclub-dc", dim=3), 1)
+    node = pump.locals["s0"]
+    rng = np.random.default_rng(0)
+    for k in range(5):
+        shown = node.recommend(f"user-{k % 2}", rng.standard_normal((2, 3)) / 10, ["a", "b"])
+        pump.away.add("s0")
+        pump.run()
+        node.feedback(shown.id, 1.0)
+        pump.run()
+    assert node.store.outbox(GLOBAL)
+    pump.close()
+    return str(path / "s0.db")
+
+
+def reopen(path: Path) -> LocalNode:
+    pump = Pump.__new__(Pump)
+    pump.path, pump.model, pump.noise = path, Model(policy="cdp-fclub-dc", dim=3), None
+    return pump.open_local("s0")
+
+
+def change(store: str, sql: str) -> None:
+    with sqlite3.connect(store) as connection:
+        connection.execute(sql)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("UPDATE log SET noise = x'' WHERE length(noise) > 0", "noise"),
+        ("UPDATE log SET noise = CAST(noise || zeroblob(8) AS BLOB)", "noise"),
+        ("UPDATE log SET noise = noise || zeroblob(8)", "whole state"),
+        ("UPDATE log SET body = x'00' WHERE kind = 'observe'", "whole state"),
+        ("UPDATE log SET noise = zeroblob(length(noise))", "messages"),
+        ("UPDATE outbox SET frame = zeroblob(9)", "messages"),
+        ("UPDATE log SET kind = 'surprise'", "surprise"),
+    ],
+)
+def test_a_changed_log_is_noticed_at_start(tmp_path: Path, sql: str, reason: str) -> None:
+    store = visited(tmp_path)
+    reopen(tmp_path).store.close()
+    change(store, sql)
+    with pytest.raises(InvalidFile, match=reason):
+        reopen(tmp_path)
+
+
+def test_check_finds_lost_observations(tmp_path: Path) -> None:
+    store = visited(tmp_path)
+    model = Model(policy="cdp-fclub-dc", dim=3)
+    settings = local_settings(tmp_path, model=model, name="s0", store=store)
+    assert check_store(settings)["observations"] == 5
+    change(store, "DELETE FROM log WHERE kind = 'observe'")
+    with pytest.raises(FclubError):
+        check_store(settings)
