@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-webdriver = pytest.importorskip("selenium.webdriver")
+pytest.importorskip("selenium")
 
+from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 

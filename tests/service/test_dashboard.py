@@ -82,7 +82,7 @@ def play(pump: Pump, rounds: int, users: int = 8) -> None:
 
 @pytest.fixture
 def pump(tmp_path: Path) -> Iterator[Pump]:
-    pump = Pump(tmp_path, Model(dim=10), servers=2)
+    pump = Pump(tmp_path, Model(policy="fclub-dc", dim=10), servers=2)
     play(pump, 600)
     yield pump
     pump.close()

@@ -150,7 +150,10 @@ def crowd(tmp_path: Path, driver: Any) -> Iterator[tuple[str, Any]]:
     """A global server that believes to have fifty servers; its page and its node."""
     names = [f"server-{k}" for k in range(SERVERS)]
     settings = GlobalSettings(
-        model=Model(dim=4), store=str(tmp_path / "global.db"), servers=names, http=HTTP
+        model=Model(policy="fclub-dc", dim=4),
+        store=str(tmp_path / "global.db"),
+        servers=names,
+        http=HTTP,
     )
     node, monitor, board = global_node(settings), Monitor("global"), {}
     for name in names:
