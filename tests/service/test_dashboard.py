@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fclub.core.federation import GlobalClusters
 from fclub.environments.synthetic import Synthetic
+from fclub.policies.registry import make_policy
 from fclub.privacy.noise import SecureNoise
 from fclub.service.dashboard.global_view import GlobalView
 from fclub.service.dashboard.history import History
@@ -23,12 +24,14 @@ from fclub.service.dashboard.limits import communication_limit
 from fclub.service.dashboard.local_view import LocalView
 from fclub.service.dashboard.partition import compare
 from fclub.service.dashboard.routes import TYPES, read_files
+from fclub.service.fleet import Server
 from fclub.service.monitoring import Monitor
 from fclub.service.parts import rules_of
 from fclub.service.serve import local_app
 from fclub.service.settings import Model
+from fclub.service.visitors import RandomChoice, Rival, Tally
 
-from .conftest import DIM, HEADERS, local_settings, offer, serving
+from .conftest import DIM, HEADERS, TOKEN, local_settings, offer, serving
 from .federation import Pump, name_of
 
 members = st.tuples(st.sampled_from(["s0", "s1", "s2"]), st.integers(0, 5))
@@ -210,3 +213,41 @@ def test_a_large_federation_is_described_quickly(pump: Pump) -> None:
     pump.hub.server.members = [(k % 2, k) for k in range(2000)]
     pump.hub.server.state = GlobalClusters.zeros(rng.integers(0, 300, 2000), DIM)
     assert len(json.dumps(GlobalView(pump.hub, pump.model).state())) < 200_000
+
+
+@pytest.mark.slow
+def test_an_open_page_does_not_keep_a_server_from_stopping(tmp_path: Path) -> None:
+    settings = {"model__dim": 4, "model__policy": "fclub-dc", "store": str(tmp_path / "local.db")}
+    server = Server("local", "local", tmp_path, settings, TOKEN)
+    server.start()
+    server.wait_until_ready()
+    process = server.process
+    assert process is not None
+    with httpx.stream("GET", f"{server.url}/v1/live", headers=HEADERS, timeout=30) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "event: history"
+        process.terminate()
+        assert [line for line in lines if line.startswith("event: now")]
+    process.wait(10)
+    server.stop()
+
+
+def test_rivals_meet_the_same_visits() -> None:
+    """A rival with the same policy earns the same, visit by visit; chance earns less in the end."""
+
+    def rival(name: str) -> Rival:
+        world = Synthetic(users=6, servers=2, dim=5)
+        world.start(3)
+        if name == "random":
+            return Rival(name, world, RandomChoice(np.random.default_rng(0)))
+        policy = make_policy("linucb")
+        policy.start(world.problem, world.server_of)
+        return Rival(name, world, policy)
+
+    rivals, tally = [rival("one"), rival("other"), rival("random")], Tally("one")
+    for _ in range(400):
+        tally.add({one.name: one.visit() for one in rivals})
+    assert tally.policies["one"] == tally.policies["other"] == tally.earned
+    assert tally.policies["random"].regret > tally.earned.regret
+    assert set(tally.as_dict()["rivals"]) == {"other", "random"}
+    assert tally.body()["visits"] == 400
