@@ -187,7 +187,9 @@ class LocalServer:
         totals = total_by_label(self.users, labels, count)
         side = self.dim + 1 if self.depth else 0
         nodes, noise = np.zeros((count, self.depth, side, side)), np.zeros((count, side, side))
-        known = dict(zip(members_of(self.cluster_of[: self.reported], len(self.ids)), self.ids, strict=True))
+        known = dict(
+            zip(members_of(self.cluster_of[: self.reported], len(self.ids)), self.ids, strict=True)
+        )
         ids, self.next_id = number_clusters(labels, count, known, self.next_id)
         clusters = []
         for c in range(count):
