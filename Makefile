@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint lock clean
+.PHONY: demo test test-slow test-browser coverage docs lint lock clean
 
 # Locked versions first, then the package itself without looking for any others.
 .venv/ready: requirements.lock pyproject.toml
@@ -19,6 +19,21 @@ test: .venv/ready
 test-slow: .venv/cluster
 	$(BIN)/pytest -m slow
 
+# Kernels as plain Python, so that their lines can be counted.
+coverage: .venv/ready
+	NUMBA_DISABLE_JIT=1 $(BIN)/pytest tests/core tests/protocol tests/policies tests/test_common.py \
+		--cov=fclub.core --cov=fclub.protocol --cov-branch --cov-report=term-missing
+
+# Needs chromium and chromium-driver; screenshots are left in out/screenshots.
+test-browser: .venv/docs node_modules/axe-core
+	$(BIN)/pytest -m browser
+
+node_modules/axe-core:
+	npm install --no-save --silent axe-core@4
+
+docs: .venv/docs
+	$(BIN)/mkdocs build --strict
+
 lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -30,6 +45,11 @@ lint: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-cluster.lock
 	touch $@
 
+# The site and the browser's driver.
+.venv/docs: .venv/ready requirements-docs.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-docs.lock
+	touch $@
+
 # Refresh the locked versions from pyproject.toml.
 COMPILE := $(BIN)/pip-compile --quiet --strip-extras --no-header --no-annotate --no-emit-index-url \
 	--no-emit-trusted-host --no-emit-find-links --no-emit-options
@@ -37,6 +57,7 @@ lock: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check pip-tools
 	$(COMPILE) --extra dev --extra pandas --extra service -o requirements.lock pyproject.toml
 	$(COMPILE) --extra dask --extra ray -c requirements.lock -o requirements-cluster.lock pyproject.toml
+	$(COMPILE) --extra docs --extra browser -c requirements.lock -o requirements-docs.lock pyproject.toml
 
 clean:
 	rm -rf .venv

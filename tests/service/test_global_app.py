@@ -16,7 +16,10 @@ from fclub.service.settings import GlobalSettings, Model, Nats
 
 from .conftest import ADMIN_TOKEN, DIM, HTTP, serving
 
+OPEN = {"/healthz", "/readyz", "/", "/static/{name}"}
 ROUTES = [
+    ("GET", "/v1/live"),
+    ("POST", "/v1/visitors"),
     ("GET", "/v1/clusters"),
     ("GET", "/v1/servers"),
     ("POST", "/v1/servers/s0/release"),
@@ -64,7 +67,7 @@ def test_the_routes_tell_what_the_server_knows(hub: httpx.Client) -> None:
 
 def test_the_list_of_protected_routes_is_complete(tmp_path: Path) -> None:
     app, _ = global_app(settings(tmp_path, Nats(url="nats://127.0.0.1:1")))
-    known = {path.replace("/s0/", "/{server}/") for _, path in ROUTES} | {"/healthz", "/readyz"}
+    known = {path.replace("/s0/", "/{server}/") for _, path in ROUTES} | OPEN
     assert {route.path for route in app.routes} == known
 
 

@@ -113,6 +113,8 @@ ROUTES = [
     ("GET", "/v1/privacy"),
     ("GET", "/v1/link"),
     ("GET", "/metrics"),
+    ("GET", "/v1/live"),
+    ("POST", "/v1/visitors"),
 ]
 
 
@@ -124,7 +126,7 @@ def test_every_route_needs_a_token(client: httpx.Client, method: str, path: str,
 
 
 def test_the_list_of_protected_routes_is_complete(tmp_path: Path) -> None:
-    open_routes = {"/healthz", "/readyz", "/openapi.json"}
+    open_routes = {"/healthz", "/readyz", "/openapi.json", "/", "/static/{name}"}
     known = {path.replace("ann", "{user:path}") for _, path in ROUTES} | open_routes
     assert {route.path for route in local_app(local_settings(tmp_path))[0].routes} == known
 

@@ -4,34 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 import tempfile
+import webbrowser
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from fclub.environments.registry import make_environment
+from fclub.policies.registry import make_policy
 from fclub.service.fleet import Fleet
-from fclub.service.visitors import Tally, visit
+from fclub.service.visitors import RandomChoice, Rival, Stage, Tally, visit
 
 app = typer.Typer(add_completion=False)
 
+RIVAL = "linucb"
 
-def _table(fleet: Fleet, tally: Tally) -> Table:
-    table = Table("", "address", title="Ctrl-C stops everything")
-    for server in fleet.servers:
-        table.add_row(server.name, server.url)
-    table.add_row("broker", fleet.broker.url)
-    table.add_row("token", fleet.token)
-    table.add_section()
-    per_visit = tally.regret / tally.visits if tally.visits else 0.0
+
+def _table(tally: Tally) -> Table:
+    table = Table("visitors", "", title="Ctrl-C stops everything")
     table.add_row("visits", f"{tally.visits}")
-    table.add_row("regret", f"{tally.regret:.1f} ({per_visit:.4f} a visit)")
+    for name, earned in tally.policies.items():
+        per_visit = earned.regret / max(tally.visits, 1)
+        table.add_row(f"regret of {name}", f"{earned.regret:.1f} ({per_visit:.4f} a visit)")
     return table
+
+
+def _has_screen() -> bool:
+    """Without a display a browser would take over the terminal."""
+    return sys.platform != "linux" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
+
+
+def _world(env: str, users: int, servers: int, seed: int) -> Any:
+    world = make_environment(env, users=users, servers=servers)
+    world.start(seed)
+    return world
+
+
+def _rivals(env: str, users: int, servers: int, seed: int) -> list[Rival]:
+    """One LinUCB per user, and no choice at all, each on its own copy of the world."""
+    twins = [_world(env, users, servers, seed) for _ in range(2)]
+    linucb = make_policy(RIVAL)
+    linucb.start(twins[0].problem, twins[0].server_of)
+    chance = RandomChoice(np.random.default_rng(seed))
+    return [Rival(RIVAL, twins[0], linucb), Rival("random", twins[1], chance)]
 
 
 @app.command("up", epilog="Example: fclub up --servers 3 --rate 20 --visits 1000 --json")
@@ -44,28 +67,34 @@ def up(
     visits: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the visitors.")] = 0,
     folder: Annotated[Path | None, typer.Option("--dir", help="Keep stores and logs here.")] = None,
+    browser: Annotated[bool, typer.Option(help="Open the global server's page.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Run broker, global server and local servers on this machine, with simulated visitors."""
-    world = make_environment(env, users=users, servers=servers)
-    world.start(seed)
+    world = _world(env, users, servers, seed)
     console = Console(stderr=True)
-    tally = Tally()
+    tally = Tally(policy)
     with ExitStack() as stack:
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fclub-")))
         fleet = Fleet(home, servers, world.problem.dim, policy)
         with console.status(f"starting {servers + 1} servers …"):
             stack.enter_context(fleet)
-        live = stack.enter_context(Live(_table(fleet, tally), console=console, refresh_per_second=4))
+            rivals = _rivals(env, users, servers, seed)
+        if browser and console.is_terminal and _has_screen():
+            webbrowser.open(fleet.hub.page)
+        for server in fleet.servers:
+            console.print(f"{server.name}: {server.page}", soft_wrap=True, highlight=False)
+        live = stack.enter_context(Live(_table(tally), console=console, refresh_per_second=4))
 
         def show(now: Tally) -> None:
             nonlocal tally
             tally = now
-            live.update(_table(fleet, tally))
+            live.update(_table(tally))
 
-        addresses = [(server.url, server.token) for server in fleet.locals]
+        hub, *local = [(server.url, server.token) for server in fleet.servers]
+        stage = Stage(policy, world, rivals, hub, local)
         try:
-            asyncio.run(visit(world, addresses, rate, visits, show))
+            asyncio.run(visit(stage, rate, visits, show))
         except KeyboardInterrupt:
             console.print("stopping …")
     if as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from typing import Protocol
 
 from fclub.protocol.messages import (
@@ -32,6 +32,10 @@ class Communications:
     @property
     def total(self) -> int:
         return self.uploads + self.downloads + self.phases
+
+    def __add__(self, other: Communications) -> Communications:
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Communications(*(a + b for a, b in pairs))
 
     def count(self, message: Message, size: int) -> None:
         self.messages += 1

@@ -43,6 +43,11 @@ class Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def page(self) -> str:
+        """The dashboard; what follows # stays in the browser."""
+        return f"{self.url}/#token={self.token}"
+
     def start(self) -> None:
         """Every setting goes through the environment; the options would show in a list of processes."""
         values = {"http__port": self.port, "http__tokens": [hash_token(self.token)], **self.settings}

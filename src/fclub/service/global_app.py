@@ -10,12 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Router
 
+from fclub.service.dashboard.global_view import GlobalView
+from fclub.service.dashboard.recorder import Recorder
+from fclub.service.dashboard.routes import Dashboard
 from fclub.service.global_node import GlobalNode
 from fclub.service.http import Gate, NotFound, json_response
 from fclub.service.monitoring import Monitor
 from fclub.service.runtime import Runner
 from fclub.service.security import ADMIN, Guard
-from fclub.service.settings import Http
+from fclub.service.settings import GlobalSettings
 
 DEADLINE_CHECKS = 10
 """How often the deadline of a phase is looked at while it runs."""
@@ -44,9 +47,12 @@ class Deadline:
 class GlobalService:
     """The routes of the global server."""
 
-    def __init__(self, http: Http, node: GlobalNode, runner: Runner, monitor: Monitor) -> None:
+    def __init__(
+        self, settings: GlobalSettings, node: GlobalNode, runner: Runner, monitor: Monitor
+    ) -> None:
         self.node, self.runner, self.monitor = node, runner, monitor
-        self.gate = Gate(http, Guard(http), monitor)
+        self.gate = Gate(settings.http, Guard(settings.http), monitor)
+        self.recorder = Recorder(GlobalView(node, settings.model), runner, monitor)
 
     def app(self, lifespan: Any = None) -> Router:
         route = self.gate.route
@@ -59,6 +65,7 @@ class GlobalService:
                 route("/metrics", "GET", self.metrics),
                 route("/healthz", "GET", self.health, role=None),
                 route("/readyz", "GET", self.ready, role=None),
+                *Dashboard(self.recorder, self.gate).routes(),
             ],
         )
 

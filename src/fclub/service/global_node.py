@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,8 @@ class Peer:
     offences: int = 0
     quarantined: bool = False
     rejected: dict[str, int] = field(default_factory=dict)
+    communications: Communications = field(default_factory=Communications)
+    seen: float | None = None
 
 
 class GlobalNode:
@@ -40,7 +43,6 @@ class GlobalNode:
     def __init__(self, names: list[str], server: GlobalServer, store: Store) -> None:
         self.server, self.store = server, store
         self.changes = Changes()
-        self.communications = Communications()
         self.entry = self.snapshot_entry = 0
         server.link = self
         self.names = self._number(names)
@@ -59,12 +61,17 @@ class GlobalNode:
         self.store.write([("INSERT OR REPLACE INTO meta VALUES ('servers', ?)", (value,))])
         return names
 
+    @property
+    def communications(self) -> Communications:
+        """With all servers together."""
+        return sum((peer.communications for peer in self.peers.values()), Communications())
+
     # The link of the GlobalServer.
 
     def to_local(self, server: int, message: Message) -> None:
-        payload = encode(message)
-        self.communications.count(message, len(payload))
-        self.peers[self.names[server]].channel.send(payload, self.changes)
+        payload, peer = encode(message), self.peers[self.names[server]]
+        peer.communications.count(message, len(payload))
+        peer.channel.send(payload, self.changes)
 
     def to_global(self, server: int, message: Message) -> None:
         raise NotImplementedError("the global server sends to local servers only")
@@ -87,6 +94,7 @@ class GlobalNode:
 
     def _take_in(self, peer: Peer, sender: str, data: bytes) -> None:
         frame = decode_frame(data, sender)
+        peer.seen = time.time()
         if isinstance(frame, Receipt):
             peer.channel.confirm(frame, self.changes)
             return
@@ -101,7 +109,7 @@ class GlobalNode:
         message = decode(payload)
         self.server.receive(peer.number, message)
         peer.channel.received += 1
-        self.communications.count(message, len(payload))
+        peer.communications.count(message, len(payload))
         self.server.advance()
 
     def _offend(self, peer: Peer, error: InvalidMessage) -> None:
@@ -158,7 +166,7 @@ class GlobalNode:
         """Write the state, so that the log before it is not needed any more."""
         arrays, values = self.server.state_of()
         values["channels"] = {name: peer.channel.counters() for name, peer in self.peers.items()}
-        values["communications"] = vars(self.communications)
+        values["communications"] = {name: vars(p.communications) for name, p in self.peers.items()}
         values["invited"] = len(self.server.servers)
         self.snapshot_entry = self.entry
         self.changes.statements += snapshot_statements(self.entry, arrays, values)
@@ -183,7 +191,8 @@ class GlobalNode:
             self.snapshot_entry = self.entry
             for name, counters in values.pop("channels").items():
                 self.peers[name].channel = Channel(GLOBAL, name, **counters)
-            self.communications = Communications(**values.pop("communications"))
+            for name, counts in values.pop("communications").items():
+                self.peers[name].communications = Communications(**counts)
             self.server.servers = list(range(values.pop("invited")))
             self.server.restore(arrays, values)
         for number, kind, source, body, _ in self.store.entries(self.entry):

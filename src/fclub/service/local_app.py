@@ -15,6 +15,9 @@ from starlette.routing import Router
 from fclub.core.inputs import as_items
 from fclub.errors import FclubError, InvalidFeatures, InvalidInput
 from fclub.service import api
+from fclub.service.dashboard.local_view import LocalView
+from fclub.service.dashboard.recorder import Recorder
+from fclub.service.dashboard.routes import Dashboard
 from fclub.service.http import Gate, NotFound, TooLarge, json_response, status_of
 from fclub.service.local_node import LocalNode
 from fclub.service.monitoring import Monitor
@@ -38,6 +41,7 @@ class LocalService:
         self.settings, self.node, self.runner, self.monitor = settings, node, runner, monitor
         self.gate = Gate(settings.http, Guard(settings.http), monitor)
         self.privacy = policy_of(settings.model).privacy
+        self.recorder = Recorder(LocalView(node, settings.model, monitor), runner, monitor)
 
     def app(self, lifespan: Any = None) -> Router:
         route = self.gate.route
@@ -56,6 +60,7 @@ class LocalService:
                 route("/openapi.json", "GET", self.openapi, role=None),
                 route("/healthz", "GET", self.health, role=None),
                 route("/readyz", "GET", self.ready, role=None),
+                *Dashboard(self.recorder, self.gate).routes(),
             ],
         )
 
@@ -106,10 +111,15 @@ class LocalService:
         items = as_items(np.array([item.features for item in entry.items]), dim)
         ids = [item.id for item in entry.items]
         decision = self.node.recommend(entry.user, items, ids)
+        self.monitor.decisions.inc()
         return api.Recommended(decision.id, ids[decision.index], decision.index)
 
     def _learn(self, entry: api.FeedbackRequest) -> api.Learned:
-        return api.Learned(self.node.feedback(entry.decision, entry.reward))
+        counted = self.node.feedback(entry.decision, entry.reward)
+        if counted:
+            self.monitor.feedback.inc()
+            self.monitor.rewards.inc(entry.reward)
+        return api.Learned(counted)
 
     async def clusters(self, request: Request) -> list[api.ClusterView]:
         server = self.node.server

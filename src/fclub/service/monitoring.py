@@ -55,6 +55,10 @@ class Monitor:
             "fclub_link_refused_frames_total", "Frames refused.", "peer", "reason"
         )
         self.failures = self._counter("fclub_link_failures_total", "Errors of the connection.")
+        self.decisions = self._counter("fclub_decisions_total", "Items recommended.")
+        self.feedback = self._counter("fclub_feedback_total", "Rewards learned from.")
+        self.rewards = self._counter("fclub_rewards_total", "Sum of the rewards learned from.")
+        self.stopping = False
         self._gauges: dict[str, Gauge] = {}
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -70,6 +74,30 @@ class Monitor:
             self._gauges[name] = Gauge(name, text, list(labels), registry=self.registry)
         found = self._gauges[name]
         (found.labels(**labels) if labels else found).set(value)
+
+    def total(self, name: str, **labels: str) -> float:
+        """The current value of a sample in the registry."""
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+    def time_of(self, route: str) -> tuple[float, float]:
+        """Seconds that a route has taken in all, and the number of its requests."""
+        name = "fclub_http_request_duration_seconds"
+        return self.total(f"{name}_sum", route=route), self.total(f"{name}_count", route=route)
+
+    def latency_buckets(self, route: str) -> list[tuple[float, float]]:
+        """How many requests of a route took at most so many seconds."""
+        name = "fclub_http_request_duration_seconds_bucket"
+        return [(le, self.total(name, route=route, le=str(le))) for le in LATENCY_BUCKETS]
+
+    def failed_requests(self) -> dict[str, float]:
+        """Requests by status, of those that were refused or failed."""
+        found: dict[str, float] = {}
+        for metric in self.requests.collect():
+            for sample in metric.samples:
+                status = sample.labels["status"]
+                if sample.name.endswith("_total") and status >= "400":
+                    found[status] = found.get(status, 0.0) + sample.value
+        return found
 
     def text(self) -> bytes:
         """The exposition format of Prometheus."""

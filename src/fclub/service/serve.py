@@ -74,7 +74,7 @@ def local_app(settings: LocalSettings) -> tuple[Router, Runner]:
             if not settings.nats.url:
                 await stack.enter_async_context(_embedded(settings, board))
             keep = _forget_old(node, runner, settings.keep_decisions_days)
-            await stack.enter_async_context(running(runner, keep))
+            await stack.enter_async_context(running(runner, keep, service.recorder.run()))
             yield
 
     return service.app(lifespan), runner
@@ -97,11 +97,12 @@ def global_app(settings: GlobalSettings) -> tuple[Router, Runner]:
     monitor, node = Monitor("global"), global_node(settings)
     wire = NatsWire(GLOBAL, broker_of(settings.nats), monitor, node.names)
     runner = Runner(node, wire, monitor, settings.resend_seconds)
-    service = GlobalService(settings.http, node, runner, monitor)
+    service = GlobalService(settings, node, runner, monitor)
 
     @asynccontextmanager
     async def lifespan(app: Router) -> AsyncIterator[None]:
-        async with running(runner, Deadline(node, runner, settings.phase_seconds).run()):
+        deadline = Deadline(node, runner, settings.phase_seconds)
+        async with running(runner, deadline.run(), service.recorder.run()):
             yield
 
     return service.app(lifespan), runner
@@ -122,7 +123,19 @@ def serve(app: Router, runner: Runner, http: Http, started: Callable[[], None]) 
     )
     factory = config.get_loop_factory()
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=factory) as loop:
-        loop.run(_serve(uvicorn.Server(config), runner, started))
+        loop.run(_serve(_Server(config, runner.monitor), runner, started))
+
+
+class _Server(uvicorn.Server):
+    """Ends the live streams before it waits for open connections, which they would keep open."""
+
+    def __init__(self, config: uvicorn.Config, monitor: Monitor) -> None:
+        super().__init__(config)
+        self._monitor = monitor
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self._monitor.stopping = True
+        super().handle_exit(sig, frame)
 
 
 async def _serve(server: uvicorn.Server, runner: Runner, started: Callable[[], None]) -> None:
@@ -133,7 +146,7 @@ async def _serve(server: uvicorn.Server, runner: Runner, started: Callable[[], N
         started()
         assert runner.failure is not None
         await asyncio.wait({serving, runner.failure}, return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
+        server.should_exit = runner.monitor.stopping = True
     await serving
     if runner.failure is not None and runner.failure.done():
         raise ServiceFailed(f"stopped: {runner.failure.exception()}")

@@ -1,4 +1,4 @@
-"""Simulated visitors of a running federation, and the regret that they meet."""
+"""Simulated visitors of a running federation, and what other policies make of the same visits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from fclub.client import AsyncClient
-from fclub.core.types import Indices, Matrix
+from fclub.core.types import Indices, Matrix, Vector
+
+TELL_SECONDS = 1.0
 
 
 class World(Protocol):
@@ -23,44 +27,122 @@ class World(Protocol):
     def feedback(self, index: int) -> Any: ...
 
 
+class Chooser(Protocol):
+    """What a rival needs of a policy."""
+
+    def recommend(self, user: int, items: Any) -> int: ...
+
+    def update(self, user: int, x: Any, reward: Any) -> None: ...
+
+
+class RandomChoice:
+    """Shows any item."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def recommend(self, user: int, items: Matrix) -> int:
+        return int(self._rng.integers(len(items)))
+
+    def update(self, user: int, x: Vector, reward: float) -> None:
+        """There is nothing to learn."""
+
+
+@dataclass
+class Rival:
+    """Another policy on a twin of the world: the same seed, so the same users, items and draws."""
+
+    name: str
+    world: World
+    policy: Chooser
+
+    def visit(self) -> Any:
+        user, items = self.world.visit()
+        index = self.policy.recommend(user, items)
+        outcome = self.world.feedback(index)
+        self.policy.update(user, items[index], outcome.reward)
+        return outcome
+
+
+@dataclass
+class Earned:
+    """Sums over visits."""
+
+    reward: float = 0.0
+    regret: float = 0.0
+
+
 @dataclass
 class Tally:
-    """What has happened so far."""
+    """What has happened so far, by policy; `policy` is the federation's."""
 
+    policy: str
     visits: int = 0
-    regret: float = 0.0
-    reward: float = 0.0
     seconds: float = 0.0
+    policies: dict[str, Earned] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, float]:
-        return {**vars(self), "visits_per_second": self.visits / self.seconds if self.seconds else 0.0}
+    def add(self, outcomes: dict[str, Any]) -> None:
+        """One visit, as every policy met it."""
+        self.visits += 1
+        for name, outcome in outcomes.items():
+            earned = self.policies.setdefault(name, Earned())
+            earned.reward += outcome.reward
+            earned.regret += outcome.regret
+
+    @property
+    def earned(self) -> Earned:
+        return self.policies.get(self.policy, Earned())
+
+    def as_dict(self) -> dict[str, Any]:
+        speed = self.visits / self.seconds if self.seconds else 0.0
+        rivals = {name: asdict(e) for name, e in self.policies.items() if name != self.policy}
+        counts = {"visits": self.visits, "seconds": self.seconds, "visits_per_second": speed}
+        return {**counts, **asdict(self.earned), "rivals": rivals}
+
+    def body(self) -> dict[str, Any]:
+        """What the pages of the servers are told."""
+        return {"visits": self.visits, "policies": {k: asdict(e) for k, e in self.policies.items()}}
 
 
-async def visit(
-    world: World,
-    addresses: list[tuple[str, str]],
-    rate: float,
-    limit: int | None,
-    show: Callable[[Tally], None],
-) -> Tally:
-    """One visit after the other, at most `rate` a second, until `limit` or cancellation.
+@dataclass(frozen=True)
+class Stage:
+    """Who plays where: addresses are url and token, those of local servers in the world's order."""
 
-    `addresses` are the url and token of every local server, in the environment's order.
-    """
-    tally, start = Tally(), time.monotonic()
+    policy: str
+    world: World
+    rivals: list[Rival]
+    hub: tuple[str, str]
+    servers: list[tuple[str, str]]
+
+
+async def visit(stage: Stage, rate: float, limit: int | None, show: Callable[[Tally], None]) -> Tally:
+    """One visit after the other, at most `rate` a second, until `limit` or cancellation."""
+    tally, start, told = Tally(stage.policy), time.monotonic(), 0.0
+    shares = [Tally(stage.policy) for _ in stage.servers]
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(AsyncClient(*address)) for address in addresses]
+        hub = await stack.enter_async_context(AsyncClient(*stage.hub))
+        clients = [await stack.enter_async_context(AsyncClient(*at)) for at in stage.servers]
         while limit is None or tally.visits < limit:
-            user, items = world.visit()
-            client = clients[int(world.server_of[user])]
-            offer = {f"item-{k}": row.tolist() for k, row in enumerate(items)}
-            shown = await client.recommend(f"user-{user}", offer)
-            outcome = world.feedback(shown.index)
-            await client.feedback(shown.decision, outcome.reward)
-            tally.visits += 1
-            tally.regret += outcome.regret
-            tally.reward += outcome.reward
+            server, outcome = await _one(stage.world, clients)
+            outcomes = {stage.policy: outcome} | {r.name: r.visit() for r in stage.rivals}
+            tally.add(outcomes)
+            shares[server].add(outcomes)
             tally.seconds = time.monotonic() - start
             show(tally)
+            if tally.seconds - told >= TELL_SECONDS or tally.visits == limit:
+                told = tally.seconds
+                for client, share in zip([hub, *clients], [tally, *shares], strict=True):
+                    await client.request("POST", "/v1/visitors", share.body())
             await asyncio.sleep(max(0.0, tally.visits / rate - tally.seconds))
     return tally
+
+
+async def _one(world: World, clients: list[AsyncClient]) -> tuple[int, Any]:
+    """A visit to the server of the user; returns the server's number and the outcome."""
+    user, items = world.visit()
+    server = int(world.server_of[user])
+    offer = {f"item-{k}": row.tolist() for k, row in enumerate(items)}
+    shown = await clients[server].recommend(f"user-{user}", offer)
+    outcome = world.feedback(shown.index)
+    await clients[server].feedback(shown.decision, outcome.reward)
+    return server, outcome

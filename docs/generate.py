@@ -1,0 +1,199 @@
+"""Writes docs/reference from the code: `python docs/generate.py`. A test checks that it was run."""
+
+from __future__ import annotations
+
+import ast
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from typer.main import get_command
+
+from fclub.cli.main import COMMANDS, _module
+from fclub.service import api
+from fclub.service.security import hash_token
+from fclub.service.serve import global_app, local_app
+from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model, Nats
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+
+OTHER_ROUTES = {
+    "/": "The dashboard; needs no token, holds no data.",
+    "/static/{name}": "Files of the dashboard; needs no token.",
+    "/v1/live": "Server-sent events: `history`, then `now` once a second.",
+    "/v1/visitors": "Simulated visitors tell what several policies earned on the same visits.",
+    "/metrics": "Numbers for Prometheus.",
+    "/openapi.json": "This description, for machines; needs no token.",
+    "/healthz": "Is the process alive? Needs no token.",
+    "/readyz": "Can it serve? Needs no token.",
+    "/v1/servers": "Local servers: messages sent, confirmed and received, refusals, quarantine.",
+    "/v1/servers/{server}/release": "End a quarantine; needs an admin token.",
+}
+
+
+GLOBAL = "Global server"
+GLOBAL_ROUTES = {"/v1/clusters": "Global clusters, each with its observations and local clusters."}
+
+
+def table(head: list[str], lines: list[list[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+
+
+def command_of(name: str) -> Any:
+    return get_command(import_module(f"fclub.cli.{_module(name)}").app)
+
+
+def cli() -> str:
+    parts = ["# Command line", "`fclub --help` and `fclub COMMAND --help` say the same.", ""]
+    for name in COMMANDS:
+        command = command_of(name)
+        parts += [f"## fclub {name}", (command.help or COMMANDS[name]).strip(), ""]
+        lines = [_parameter(p) for p in command.params if p.name != "help"]
+        parts += [table(["argument or option", "meaning", "default"], lines), ""] if lines else []
+        parts += [f"{command.epilog.strip()}", ""] if command.epilog else []
+    return "\n".join(parts)
+
+
+def _parameter(parameter: Any) -> list[str]:
+    if parameter.param_type_name == "argument":
+        names = str(parameter.name).upper()
+    else:
+        names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    default = parameter.default
+    shown = "" if callable(default) or default in (None, False, (), []) else f"`{default}`"
+    return [f"`{names}`", getattr(parameter, "help", None) or "", shown]
+
+
+def configuration() -> str:
+    parts = [
+        "# Configuration",
+        "A TOML file (`--config`), then environment variables (`FCLUB_HTTP__PORT=8200`), then options "
+        "(`--set http.port=8200`); later ones win. Unknown keys are refused.",
+        "",
+    ]
+    for command, kind in (("local", LocalSettings), ("global", GlobalSettings)):
+        parts += [f"## fclub {command}", table(["key", "type", "default"], _keys(kind, "")), ""]
+    return "\n".join(parts)
+
+
+def _keys(kind: Any, prefix: str) -> list[list[str]]:
+    lines = []
+    for field in msgspec.inspect.type_info(kind).fields:
+        key = f"{prefix}{field.name}"
+        if isinstance(field.type, msgspec.inspect.StructType):
+            lines += _keys(field.type.cls, f"{key}.")
+            continue
+        default = "" if field.required else f"`{_default(field)!r}`"
+        lines.append([f"`{key}`", _type(field.type), default or "required"])
+    return lines
+
+
+def _default(field: Any) -> Any:
+    return field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+
+
+def _type(kind: Any) -> str:
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _type(kind.type)
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return " or ".join(_type(part) for part in kind.types)
+    if isinstance(kind, msgspec.inspect.ListType):
+        return f"list of {_type(kind.item_type)}"
+    name = type(kind).__name__.removesuffix("Type").lower()
+    limits = [
+        f"{word} {getattr(kind, key)}" for key, word in _LIMITS if getattr(kind, key, None) is not None
+    ]
+    return {"str": "text", "int": "integer", "dict": "table"}.get(name, name) + (
+        f", {', '.join(limits)}" if limits else ""
+    )
+
+
+_LIMITS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("pattern", "matching"))
+
+
+def metrics() -> str:
+    """Names and texts from the calls that register them."""
+    found: dict[str, tuple[str, str]] = {}
+    for file in sorted((ROOT / "src" / "fclub" / "service").glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and (name := _metric(node)):
+                kind = {"gauge": "gauge", "_counter": "counter"}.get(_called(node), "histogram")
+                found[name] = (kind, str(ast.literal_eval(node.args[1])))
+    lines = [[f"`{name}`", kind, text] for name, (kind, text) in sorted(found.items())]
+    head = "# Metrics\nWhat `/metrics` shows, for Prometheus. Times are in seconds, sizes in bytes.\n\n"
+    return head + table(["name", "kind", "meaning"], lines) + "\n"
+
+
+def _called(node: ast.Call) -> str:
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
+
+
+def _metric(node: ast.Call) -> str | None:
+    first = node.args[0] if len(node.args) > 1 else None
+    if isinstance(first, ast.Constant) and str(first.value).startswith("fclub_"):
+        return str(first.value) if isinstance(node.args[1], ast.Constant) else None
+    return None
+
+
+def http() -> str:
+    described = {path: text for path, (_, _, text) in api.POSTS.items()}
+    described |= {path: text for path, (_, text) in api.GETS.items()} | OTHER_ROUTES
+    parts = ["# HTTP", "Every route needs `Authorization: Bearer TOKEN` unless it says otherwise.", ""]
+    model, settings = Model(dim=2), Http(tokens=[hash_token("any")])
+    with tempfile.TemporaryDirectory() as folder:
+        local = LocalSettings(model=model, store=f"{folder}/local.db", http=settings)
+        hub = GlobalSettings(
+            model=model,
+            store=f"{folder}/global.db",
+            http=settings,
+            servers=["s0"],
+            nats=Nats(url="nats://127.0.0.1:1"),
+        )
+        for title, (app, runner) in {
+            "Local server": local_app(local),
+            GLOBAL: global_app(hub),
+        }.items():
+            lines = []
+            for route in app.routes:
+                path = route.path.replace(":path", "")
+                method = next(m for m in ("POST", "GET") if m in route.methods)
+                text = GLOBAL_ROUTES.get(path) if title == GLOBAL else None
+                lines.append([method, f"`{path}`", text or described[path]])
+            parts += [f"## {title}", table(["", "route", "what it does"], lines), ""]
+            runner.node.store.close()
+    parts += ["## Bodies", ""]
+    for name, schema in sorted(api.openapi()["components"]["schemas"].items()):
+        fields = [[f"`{key}`", _schema(value)] for key, value in schema.get("properties", {}).items()]
+        parts += [
+            f"### {name}",
+            schema.get("description", ""),
+            "",
+            table(["field", "type"], fields),
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def _schema(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(_schema(part) for part in schema["anyOf"])
+    kind = str(schema.get("type", "any"))
+    return f"list of {_schema(schema['items'])}" if isinstance(schema.get("items"), dict) else kind
+
+
+PAGES = {"cli.md": cli, "configuration.md": configuration, "metrics.md": metrics, "http.md": http}
+
+
+def main() -> None:
+    for name, make in PAGES.items():
+        (REFERENCE / name).write_text(make().rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    main()

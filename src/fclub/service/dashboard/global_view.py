@@ -1,0 +1,97 @@
+"""What the global server shows: phase, servers, clusters, communication."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fclub.service.dashboard.history import Sample
+from fclub.service.dashboard.limits import communication_limit
+from fclub.service.dashboard.partition import Change, Partition, compare
+from fclub.service.global_node import GlobalNode, Peer
+from fclub.service.parts import policy_of
+from fclub.service.settings import Model
+
+
+class GlobalView:
+    """Reads a global node; keeps only the last partition and the largest number of clusters."""
+
+    page = "global"
+
+    def __init__(self, node: GlobalNode, model: Model) -> None:
+        self.node, self.model = node, model
+        self.privacy = policy_of(model).privacy
+        self._partition = self.partition()
+        self._most = len(self._partition)
+
+    def partition(self) -> Partition:
+        server = self.node.server
+        names = self.node.names
+        return {
+            (names[owner], cluster): int(group)
+            for (owner, cluster), group in zip(server.members, server.state.group, strict=True)
+        }
+
+    def changes(self) -> list[Change]:
+        """What happened to the clusters since the last call."""
+        old, self._partition = self._partition, self.partition()
+        self._most = max(self._most, len(self._partition))
+        return compare(old, self._partition)
+
+    def sample(self) -> Sample:
+        node, server = self.node, self.node.server
+        sent = node.communications
+        return {
+            "reported": server.reported,
+            "phase": server.phase,
+            "local_clusters": len(server.members),
+            "clusters": len(server.state.counts),
+            "uploads": sent.uploads,
+            "downloads": sent.downloads,
+            "total": sent.total,
+            "bytes": sent.bytes,
+            "limit": self._limit(sent.phases),
+        }
+
+    def _limit(self, exchanged: int) -> float:
+        server = self.node.server
+        events = communication_limit(
+            server.rules, server.dim, server.reported, self._most, server.phase
+        )
+        return events + exchanged
+
+    def state(self) -> dict[str, Any]:
+        node, server = self.node, self.node.server
+        waiting = server.waiting
+        return {
+            "name": "global",
+            "policy": self.model.policy,
+            "phase": {
+                "number": server.phase,
+                "reported": server.reported,
+                "next": server.clock.next_start,
+                "waiting": None if waiting is None else [node.names[n] for n in sorted(waiting)],
+            },
+            "servers": [self._server(name, peer) for name, peer in node.peers.items()],
+            "map": {
+                "members": [
+                    [owner, cluster, int(group)]
+                    for (owner, cluster), group in zip(server.members, server.state.group, strict=True)
+                ],
+                "observations": server.state.counts.tolist(),
+            },
+            "claimed": [self.privacy.epsilon, self.privacy.delta] if self.privacy else None,
+        }
+
+    def _server(self, name: str, peer: Peer) -> dict[str, Any]:
+        sent = peer.communications
+        return {
+            "name": name,
+            "seen": peer.seen,
+            "lag": peer.channel.sent - peer.channel.confirmed,
+            "uploads": sent.uploads,
+            "downloads": sent.downloads,
+            "phases": sent.phases,
+            "bytes": sent.bytes,
+            "offences": peer.offences,
+            "quarantined": peer.quarantined,
+        }

@@ -1,0 +1,74 @@
+"""The page, its files, its stream, and the totals that simulated visitors leave."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from fclub.service.dashboard.recorder import Recorder, Visitors
+from fclub.service.http import Gate, NotFound
+
+TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Nothing is loaded from elsewhere, and nothing is run that is not one of our files."""
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+_visitors = msgspec.json.Decoder(Visitors)
+
+
+def read_files() -> dict[str, bytes]:
+    """The static files of the package by name."""
+    folder = files(__package__).joinpath("static")
+    return {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
+
+
+class Dashboard:
+    """The page and its files hold no data and need no token; the stream does."""
+
+    def __init__(self, recorder: Recorder, gate: Gate) -> None:
+        self.recorder, self.gate = recorder, gate
+        self._files = read_files()
+
+    def routes(self) -> list[Route]:
+        route = self.gate.route
+        return [
+            route("/", "GET", self.page, role=None),
+            route("/static/{name}", "GET", self.file, role=None),
+            route("/v1/live", "GET", self.live),
+            route("/v1/visitors", "POST", self.visited),
+        ]
+
+    async def page(self, request: Request) -> Response:
+        return self._file(f"{self.recorder.view.page}.html")
+
+    async def file(self, request: Request) -> Response:
+        return self._file(request.path_params["name"])
+
+    def _file(self, name: str) -> Response:
+        if name not in self._files:
+            raise NotFound(f"there is no file {name!r}")
+        kind = TYPES[name.rpartition(".")[2]]
+        return Response(self._files[name], media_type=kind, headers=HEADERS)
+
+    async def live(self, request: Request) -> Response:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        stream = self.recorder.stream()
+        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    async def visited(self, request: Request) -> dict[str, Any]:
+        self.recorder.visitors = await self.gate.body(request, _visitors)
+        return {"visits": self.recorder.visitors.visits}

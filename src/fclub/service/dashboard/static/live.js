@@ -1,0 +1,93 @@
+// The stream of a server: server-sent events over fetch, since EventSource cannot send a token.
+
+const KEY = "fclub-token";
+const KEPT = 1200;
+const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+
+export const samples = [];
+
+export async function follow(show) {
+  takeTokenFromAddress();
+  for (let failures = 0; ; failures += 1) {
+    try {
+      const answer = await open();
+      failures = 0;
+      for await (const [name, data] of events(answer.body)) receive(name, data, show);
+    } catch (error) {
+      if (!(error instanceof TypeError)) throw error;
+    }
+    status("lost", "connection lost, trying again");
+    await pause(Math.min(10000, 500 * 2 ** failures));
+  }
+}
+
+function takeTokenFromAddress() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!token) return;
+  sessionStorage.setItem(KEY, token);
+  history.replaceState(null, "", location.pathname);
+}
+
+async function open() {
+  for (;;) {
+    const token = sessionStorage.getItem(KEY);
+    if (token) {
+      const answer = await fetch("/v1/live", { headers: { Authorization: `Bearer ${token}` } });
+      if (answer.ok) return answer;
+      if (answer.status !== 401) throw new TypeError(`status ${answer.status}`);
+    }
+    sessionStorage.setItem(KEY, await askForToken(Boolean(token)));
+  }
+}
+
+function askForToken(refused) {
+  status("lost", "signed out");
+  const dialog = document.getElementById("sign-in");
+  document.getElementById("refused").hidden = !refused;
+  dialog.showModal();
+  return new Promise((done) => {
+    dialog.querySelector("form").addEventListener(
+      "submit",
+      (event) => {
+        event.preventDefault();
+        dialog.close();
+        done(document.getElementById("token").value.trim());
+      },
+      { once: true },
+    );
+  });
+}
+
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; ; ) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) {
+      const [name, data] = part.split("\n").map((line) => line.slice(line.indexOf(":") + 2));
+      yield [name, JSON.parse(data)];
+    }
+  }
+}
+
+function receive(name, data, show) {
+  if (name === "history") {
+    samples.splice(0, samples.length, ...data);
+    return;
+  }
+  if (samples.length === 0 || data.sample.t > samples.at(-1).t) samples.push(data.sample);
+  if (samples.length > KEPT) samples.splice(0, samples.length, ...samples.filter((_, k) => k % 2));
+  const since = performance.now();
+  show(data);
+  performance.clearMeasures("update");
+  performance.measure("update", { start: since });
+  status("live", data.connected ? "live" : "live, cut off from the federation");
+}
+
+function status(kind, text) {
+  const pill = document.getElementById("status");
+  pill.className = `pill ${kind}`;
+  if (pill.textContent !== text) pill.textContent = text;
+}

@@ -1,0 +1,102 @@
+// The page of a local server.
+
+import { chart, rate } from "./chart.js";
+import { follow, samples } from "./live.js";
+import { ago, count, decimal, drawn, eventEntries, log, put, rows } from "./show.js";
+import { explainTerms } from "./terms.js";
+
+const WINDOW = 10;
+const REWARD_WINDOW = 60;
+
+function show({ sample, state, events, visitors, started, connected }) {
+  document.title = `${state.name} · fclub`;
+  put("name", state.name);
+  put("policy", state.policy);
+  put("uptime", `started ${ago(sample.t - started)}`);
+  put("users", count(sample.users));
+  put("observations", count(sample.observations));
+  put("clusters", count(sample.clusters));
+  put("decisions", count(sample.decisions));
+  put("lag", count(sample.lag));
+  put("link", connected ? "connected" : "cut off");
+  showSpeed();
+  showReward(visitors);
+  showClusters(state.clusters);
+  showPrivacy(state.privacy);
+  showLatency(state.latency, sample.requests);
+  const failed = Object.entries(state.failed).map(([status, number]) => `${count(number)} × ${status}`);
+  put("failed", failed.length ? `Refused requests: ${failed.join(", ")}` : "No request was refused.");
+  log("events", eventEntries(events), "Nothing to report.");
+}
+
+function showSpeed() {
+  const series = [
+    { name: "decisions", points: rate(samples, "decisions", "t", WINDOW) },
+    { name: "feedback", points: rate(samples, "feedback", "t", WINDOW) },
+  ];
+  chart(document.getElementById("speed"), series, { time: true, unit: "per second" });
+  const milliseconds = rate(samples, "request_seconds", "requests", WINDOW).map(([t, s]) => [t, 1000 * s]);
+  chart(document.getElementById("latency"), [{ name: "mean", points: milliseconds }], { time: true, unit: "ms" });
+}
+
+function showLatency(buckets, requests) {
+  const within = buckets.find(([, number]) => number >= 0.99 * requests);
+  const text = within ? `99 of 100 recommendations took at most ${decimal(1000 * within[0])} ms` : "";
+  put("tail", requests ? text || "more than 1 in 100 recommendations took over a second" : "no requests yet");
+}
+
+function showReward(visitors) {
+  const series = [{ name: "this server", points: rate(samples, "reward", "feedback", REWARD_WINDOW) }];
+  for (const name of Object.keys(visitors?.policies ?? {}).slice(1)) {
+    const told = samples.filter((one) => one[`reward of ${name}`] !== undefined);
+    series.push({ name, points: rate(told, `reward of ${name}`, "visits", REWARD_WINDOW) });
+  }
+  chart(document.getElementById("reward"), series, { time: true, unit: "per visit" });
+  document.getElementById("no-rivals").hidden = visitors !== null;
+}
+
+function showClusters(clusters) {
+  rows(
+    "cluster-rows",
+    clusters.map((one) => [
+      one.cluster === null ? "not numbered yet" : String(one.cluster),
+      one.group === null ? "–" : String(one.group),
+      count(one.users),
+      count(one.own),
+      count(one.others),
+      share(one),
+      count(one.waiting),
+    ]),
+  );
+}
+
+function share({ own, others }) {
+  const all = Math.max(own + others, 1);
+  const svg = drawn("svg", { class: "share", viewBox: "0 0 100 12", preserveAspectRatio: "none", role: "img" });
+  svg.setAttribute("aria-label", `${Math.round((100 * own) / all)} % own`);
+  svg.append(
+    drawn("rect", { class: "own", width: (100 * own) / all, height: 12 }),
+    drawn("rect", { class: "others", x: (100 * own) / all, width: (100 * others) / all, height: 12 }),
+  );
+  return svg;
+}
+
+function showPrivacy(privacy) {
+  document.getElementById("no-privacy").hidden = privacy !== null;
+  document.getElementById("privacy").hidden = privacy === null;
+  if (privacy === null) return;
+  const [epsilon, delta] = privacy.claimed;
+  put("claimed", `ε = ${epsilon}, δ = ${delta}`);
+  rows(
+    "streams",
+    privacy.streams.map((stream) => {
+      const meter = document.createElement("meter");
+      Object.assign(meter, { max: epsilon, value: stream.epsilon, high: 0.9 * epsilon });
+      meter.setAttribute("aria-label", `${decimal(stream.epsilon)} of ${epsilon}`);
+      return [stream.cluster === null ? "–" : String(stream.cluster), count(stream.releases), decimal(stream.epsilon), meter];
+    }),
+  );
+}
+
+explainTerms();
+follow(show);

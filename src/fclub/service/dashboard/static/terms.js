@@ -1,0 +1,61 @@
+// Plain words for the terms of the trade, on demand, for keyboard and pointer alike.
+
+const TERMS = {
+  phase:
+    "From time to time all servers look at their clusters afresh and the global server decides which " +
+    "of them belong together. Each of these phases is twice as long as the one before.",
+  regret:
+    "What was lost against showing everybody their best item every time. Less is better; a curve that " +
+    "flattens means that little is lost any more. Only simulated visitors know it.",
+  epsilon:
+    "ε says how much a release can tell about one single observation. Near 0 nothing; at 1 a guess " +
+    "about it can become up to 2.7 times as likely. It grows with every release.",
+  delta:
+    "δ is the probability with which the promise of ε may fail. The smaller, the stronger the promise.",
+  stream:
+    "The sequence of releases of one local cluster. Noise is added to each release, and a stream may " +
+    "not cost more than the budget.",
+  "local cluster":
+    "Users of one server who seem to like the same things. Only sums over such a cluster leave the server.",
+  "global cluster": "Local clusters of several servers that seem alike, and so learn from each other.",
+  lag: "Messages that the server has not confirmed yet. It catches up by itself when it is back.",
+  quarantine:
+    "A server that sent several messages which cannot be true is not listened to until an admin releases it.",
+  limit:
+    "What these servers can have exchanged at most: a message needs news that change the estimate, and " +
+    "there cannot be more news than data.",
+};
+
+export function explainTerms() {
+  const used = new Set();
+  for (const place of document.querySelectorAll("[data-term]")) {
+    const name = place.dataset.term;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "term";
+    button.textContent = place.textContent;
+    button.popoverTargetElement = note(name, used);
+    place.replaceChildren(button);
+  }
+}
+
+function note(name, used) {
+  const id = `term-${name.replace(" ", "-")}`;
+  if (used.has(name)) return document.getElementById(id);
+  used.add(name);
+  const text = document.createElement("div");
+  text.id = id;
+  text.popover = "auto";
+  text.textContent = TERMS[name];
+  text.addEventListener("toggle", (event) => event.newState === "open" && placeNear(text));
+  document.querySelector("main").append(text);
+  return text;
+}
+
+function placeNear(text) {
+  const at = document.activeElement.getBoundingClientRect();
+  const left = Math.min(at.left, document.documentElement.clientWidth - text.offsetWidth - 8);
+  const below = at.bottom + 6 + text.offsetHeight < window.innerHeight;
+  text.style.left = `${Math.max(8, left)}px`;
+  text.style.top = `${below ? at.bottom + 6 : at.top - text.offsetHeight - 6}px`;
+}

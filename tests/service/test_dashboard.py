@@ -1,0 +1,253 @@
+"""What the pages are made of: history, changes, limits, views, routes and the stream."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fclub.core.federation import GlobalClusters
+from fclub.environments.synthetic import Synthetic
+from fclub.policies.registry import make_policy
+from fclub.privacy.noise import SecureNoise
+from fclub.service.dashboard.global_view import GlobalView
+from fclub.service.dashboard.history import History
+from fclub.service.dashboard.limits import communication_limit
+from fclub.service.dashboard.local_view import LocalView
+from fclub.service.dashboard.partition import compare
+from fclub.service.dashboard.routes import TYPES, read_files
+from fclub.service.fleet import Server
+from fclub.service.monitoring import Monitor
+from fclub.service.parts import rules_of
+from fclub.service.serve import local_app
+from fclub.service.settings import Model
+from fclub.service.visitors import RandomChoice, Rival, Tally
+
+from .conftest import DIM, HEADERS, TOKEN, local_settings, offer, serving
+from .federation import Pump, name_of
+
+members = st.tuples(st.sampled_from(["s0", "s1", "s2"]), st.integers(0, 5))
+partitions = st.dictionaries(members, st.integers(0, 4), max_size=12)
+
+
+@given(partitions)
+def test_a_partition_that_stays_has_no_changes(partition: dict[tuple[str, int], int]) -> None:
+    assert compare(partition, partition) == []
+
+
+@given(partitions, partitions)
+def test_changes_say_what_the_partitions_say(
+    old: dict[tuple[str, int], int], new: dict[tuple[str, int], int]
+) -> None:
+    kinds = {change.kind for change in compare(old, new)}
+
+    def together(partition: dict[tuple[str, int], int]) -> set[frozenset[tuple[str, int]]]:
+        pairs = [(a, b) for a in partition for b in partition if a < b]
+        return {frozenset(pair) for pair in pairs if partition[pair[0]] == partition[pair[1]]}
+
+    assert ("merged" in kinds) == bool(together(new) - together(old))
+    kept = {pair for pair in together(old) if all(member in new for member in pair)}
+    assert ("parted" in kinds) == bool(kept - together(new))
+
+
+@given(st.lists(st.floats(0.5, 50.0), min_size=1, max_size=300), st.integers(2, 20))
+def test_a_history_is_bounded_and_reaches_back_to_the_start(gaps: list[float], limit: int) -> None:
+    history, times = History(limit), np.cumsum([1000.0, *gaps])
+    for time in times:
+        history.add({"t": float(time)})
+    kept = [sample["t"] for sample in history.samples]
+    assert kept[0] == times[0]
+    assert len(kept) <= limit
+    assert all(a < b for a, b in pairwise(kept))
+    assert times[-1] - kept[-1] <= 2.0 * history.step + max(gaps)
+    assert History.load(history.dump(), limit).samples == history.samples
+
+
+def play(pump: Pump, rounds: int, users: int = 8) -> None:
+    world = Synthetic(users=users, servers=len(pump.names), dim=pump.model.dim)
+    world.start(0)
+    for _ in range(rounds):
+        user, items = world.visit()
+        node = pump.locals[f"s{world.server_of[user]}"]
+        decision = node.recommend(name_of(user), items, [str(k) for k in range(len(items))])
+        pump.run()
+        node.feedback(decision.id, world.feedback(decision.index).reward)
+        pump.run()
+
+
+@pytest.fixture
+def pump(tmp_path: Path) -> Iterator[Pump]:
+    pump = Pump(tmp_path, Model(policy="fclub-dc", dim=10), servers=2)
+    play(pump, 600)
+    yield pump
+    pump.close()
+
+
+def test_the_global_view_counts_what_was_exchanged(pump: Pump) -> None:
+    view = GlobalView(pump.hub, pump.model)
+    state, sample = view.state(), view.sample()
+    for name, server in zip(pump.names, state["servers"], strict=True):
+        (sent,) = (
+            pump.locals[name]
+            .store.reader.execute("SELECT count(*) FROM ledger WHERE kind = 'upload'")
+            .fetchone()
+        )
+        assert server["uploads"] == sent > 0
+    assert sum(server["downloads"] for server in state["servers"]) == sample["downloads"]
+    assert sample["total"] <= sample["limit"]
+    assert len(state["map"]["members"]) == sum(len(n.server.ids) for n in pump.locals.values())
+    assert view.changes() == []
+
+
+def test_own_and_others_data_add_up_to_the_estimate(pump: Pump) -> None:
+    released = sum(server["uploads"] for server in GlobalView(pump.hub, pump.model).state()["servers"])
+    assert released
+    for node in pump.locals.values():
+        clusters = LocalView(node, pump.model, Monitor("local")).state()["clusters"]
+        counts = node.server.clusters.counts
+        assert [one["own"] + one["others"] for one in clusters] == counts.tolist()
+        own = sum(one["own"] + one["waiting"] for one in clusters)
+        assert own == node.feedbacks
+        assert sum(one["users"] for one in clusters) == len(node.rows)
+
+
+def test_counts_of_servers_survive_a_restart(pump: Pump) -> None:
+    before = {name: peer.communications for name, peer in pump.hub.peers.items()}
+    pump.hub.snapshot()
+    pump.run()
+    pump.hub.store.close()
+    pump.hub = pump.open_hub()
+    assert {name: peer.communications for name, peer in pump.hub.peers.items()} == before
+
+
+def test_a_stream_spends_less_than_its_budget(tmp_path: Path) -> None:
+    pump = Pump(tmp_path, Model(policy="cdp-fclub-dc", dim=4), servers=1, noise=SecureNoise())
+    play(pump, 60, users=4)
+    node = pump.locals["s0"]
+    privacy = LocalView(node, pump.model, Monitor("local")).state()["privacy"]
+    assert privacy["claimed"] == [1.0, 0.1]
+    assert [s["releases"] for s in privacy["streams"]] == node.server.clusters.leaves.tolist()
+    assert all(0.0 <= stream["epsilon"] <= 1.0 for stream in privacy["streams"])
+    pump.close()
+
+
+def test_without_delay_the_limit_is_everything() -> None:
+    rules = rules_of(Model(policy="fclub", dim=3))
+    assert communication_limit(rules, 3, 100, 4, 5) == 400.0
+
+
+def first_events(client: httpx.Client, number: int) -> list[tuple[str, object]]:
+    with client.stream("GET", "/v1/live") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        found: list[tuple[str, object]] = []
+        name = ""
+        for line in answer.iter_lines():
+            kind, _, rest = line.partition(": ")
+            name = rest if kind == "event" else name
+            if kind == "data":
+                found.append((name, json.loads(rest)))
+            if len(found) == number:
+                return found
+    raise AssertionError("the stream ended")
+
+
+def visit(client: httpx.Client, seed: int) -> None:
+    items = offer(np.random.default_rng(seed))
+    shown = client.post("/v1/recommend", json={"user": f"u{seed % 3}", "items": items}).json()
+    client.post("/v1/feedback", json={"decision": shown["decision"], "reward": 1.0})
+
+
+def test_the_stream_agrees_with_the_metrics_and_outlives_a_restart(tmp_path: Path) -> None:
+    settings = local_settings(tmp_path)
+    with serving(local_app(settings)[0]) as client:
+        for seed in range(5):
+            visit(client, seed)
+        totals = {"visits": 5, "policies": {"fclub-dc": {"reward": 5.0, "regret": 0.5}}}
+        assert client.post("/v1/visitors", json=totals).status_code == 200
+        (_, history), *events = first_events(client, 3)
+        name, body = events[-1]
+        assert name == "now"
+        assert body["sample"]["observations"] == 5
+        assert body["sample"]["regret of fclub-dc"] == 0.5
+        metrics = client.get("/metrics").text
+        for metric, key in (
+            ("feedback", "feedback"),
+            ("decisions", "decisions"),
+            ("rewards", "reward"),
+        ):
+            assert f"fclub_{metric}_total {body['sample'][key]}" in metrics
+        assert body["state"]["clusters"][0]["users"] == 3
+    with serving(local_app(settings)[0]) as client:
+        (_, longer), *_ = first_events(client, 1)
+    assert longer[: len(history)] == history
+    assert longer[-1]["observations"] == 5
+
+
+def test_pages_need_no_token_and_load_nothing_from_elsewhere(client: httpx.Client) -> None:
+    del client.headers["Authorization"]
+    page = client.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for name, data in read_files().items():
+        answer = client.get(f"/static/{name}")
+        assert answer.content == data
+        assert answer.headers["content-type"].startswith(TYPES[name.rpartition(".")[2]])
+        assert not re.findall(rb"https?://(?!www\.w3\.org/2000/svg)", data), name
+    assert client.get("/static/../routes.py").status_code == 404
+    assert client.get("/static/none.js").status_code == 404
+    assert client.get("/v1/live").status_code == 401
+    assert client.post("/v1/visitors", json={}, headers=HEADERS).status_code == 422
+
+
+def test_a_large_federation_is_described_quickly(pump: Pump) -> None:
+    """Fifty servers and two thousand local clusters: an event of well under a megabyte."""
+    rng = np.random.default_rng(0)
+    pump.hub.server.members = [(k % 2, k) for k in range(2000)]
+    pump.hub.server.state = GlobalClusters.zeros(rng.integers(0, 300, 2000), DIM)
+    assert len(json.dumps(GlobalView(pump.hub, pump.model).state())) < 200_000
+
+
+@pytest.mark.slow
+def test_an_open_page_does_not_keep_a_server_from_stopping(tmp_path: Path) -> None:
+    settings = {"model__dim": 4, "model__policy": "fclub-dc", "store": str(tmp_path / "local.db")}
+    server = Server("local", "local", tmp_path, settings, TOKEN)
+    server.start()
+    server.wait_until_ready()
+    process = server.process
+    assert process is not None
+    with httpx.stream("GET", f"{server.url}/v1/live", headers=HEADERS, timeout=30) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "event: history"
+        process.terminate()
+        assert [line for line in lines if line.startswith("event: now")]
+    process.wait(10)
+    server.stop()
+
+
+def test_rivals_meet_the_same_visits() -> None:
+    """A rival with the same policy earns the same, visit by visit; chance earns less in the end."""
+
+    def rival(name: str) -> Rival:
+        world = Synthetic(users=6, servers=2, dim=5)
+        world.start(3)
+        if name == "random":
+            return Rival(name, world, RandomChoice(np.random.default_rng(0)))
+        policy = make_policy("linucb")
+        policy.start(world.problem, world.server_of)
+        return Rival(name, world, policy)
+
+    rivals, tally = [rival("one"), rival("other"), rival("random")], Tally("one")
+    for _ in range(400):
+        tally.add({one.name: one.visit() for one in rivals})
+    assert tally.policies["one"] == tally.policies["other"] == tally.earned
+    assert tally.policies["random"].regret > tally.earned.regret
+    assert set(tally.as_dict()["rivals"]) == {"other", "random"}
+    assert tally.body()["visits"] == 400

@@ -1,0 +1,193 @@
+"""The pages in a real browser: a live `fclub up`, and a federation of fifty servers."""
+
+from __future__ import annotations
+
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from fclub.core.federation import GlobalClusters
+from fclub.service.direct import DirectWire
+from fclub.service.global_app import GlobalService
+from fclub.service.local_node import GLOBAL
+from fclub.service.monitoring import Monitor
+from fclub.service.parts import global_node
+from fclub.service.runtime import Runner
+from fclub.service.serve import running
+from fclub.service.settings import GlobalSettings, Model
+
+from . import browser
+from .conftest import HTTP, TOKEN, serving
+
+pytestmark = pytest.mark.browser
+
+START_SECONDS = 180
+LIVE_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    with browser.chromium() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def pages() -> Iterator[dict[str, str]]:
+    """A federation with visitors; its pages by name."""
+    command = "up --servers 2 --users 8 --rate 100 --no-browser"
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen([sys.executable, "-m", "fclub", *command.split()], stderr=errors)
+        found: dict[str, str] = {}
+        deadline = time.monotonic() + START_SECONDS
+        while len(found) < 3 and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.1)
+            errors.seek(0)
+            found = dict(re.findall(r"^(\w+): (http\S+)$", errors.read(), re.MULTILINE))
+        try:
+            assert len(found) == 3
+            yield found
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+
+
+def metrics_of(page: str) -> str:
+    url, token = page.split("/#token=")
+    return httpx.get(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"}).text
+
+
+def value_in(metrics: str, name: str) -> float:
+    return float(re.search(rf"^{re.escape(name)} (\S+)$", metrics, re.MULTILINE)[1])
+
+
+def test_merges_and_splits_are_seen_as_they_happen(driver: Any, pages: dict[str, str]) -> None:
+    browser.look_at(driver, pages["global"])
+    for kind in ("merged", "split"):
+        script = f"return document.getElementById('changes').textContent.includes('{kind}')"
+        browser.wait_for(driver, script, LIVE_SECONDS)
+    drawn = driver.execute_script(
+        "return document.querySelector('#map svg').getAttribute('aria-label')"
+    )
+    assert drawn.startswith("2 servers, ")
+    browser.wait_for(driver, "return !document.getElementById('visitors').hidden")
+    assert "linucb" in browser.text_of(driver, "visits")
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("global", {"reported": "fclub_reported_observations", "clusters": "fclub_clusters"}),
+        ("s0", {"observations": "fclub_feedback_observations", "decisions": "fclub_decisions_total"}),
+    ],
+)
+def test_numbers_agree_with_the_metrics(
+    driver: Any, pages: dict[str, str], page: str, shown: dict[str, str]
+) -> None:
+    """Numbers only grow here, so what is shown lies between what was true before and after."""
+    browser.look_at(driver, pages[page])
+    before = metrics_of(pages[page])
+    browser.wait_for(driver, "return performance.getEntriesByName('update').length > 0")
+    driver.execute_script("performance.clearMeasures('update')")
+    browser.wait_for(driver, "return performance.getEntriesByName('update').length > 0")
+    seen = {identifier: browser.number_of(driver, identifier) for identifier in shown}
+    after = metrics_of(pages[page])
+    for identifier, name in shown.items():
+        assert value_in(before, name) <= seen[identifier] <= value_in(after, name), identifier
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", browser.WIDTHS)
+@pytest.mark.parametrize("page", ["global", "s0"])
+def test_pages_are_clean(
+    driver: Any, pages: dict[str, str], page: str, width: int, scheme: str
+) -> None:
+    """No complaint, no foreign request, nothing wider than the screen, nothing axe calls serious."""
+    browser.look_at(driver, pages[page], width, scheme)
+    browser.screenshot(driver, f"{page}-{scheme}", width)
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.complaints(driver) == []
+    assert browser.hosts(driver) == {"127.0.0.1"}
+    assert browser.serious_violations(driver) == []
+
+
+def test_a_term_is_explained_to_the_keyboard(driver: Any, pages: dict[str, str]) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser.look_at(driver, pages["global"])
+    term = driver.find_element("css selector", "[data-term=regret] button, [data-term=phase] button")
+    term.send_keys(Keys.ENTER)
+    browser.wait_for(driver, "return document.querySelector('[popover]:popover-open') !== null")
+    term.send_keys(Keys.ESCAPE)
+    browser.wait_for(driver, "return document.querySelector('[popover]:popover-open') === null")
+
+
+def test_a_wrong_token_is_asked_for_again(driver: Any, pages: dict[str, str]) -> None:
+    url, token = pages["s0"].split("/#token=")
+    driver.get("about:blank")
+    driver.get(f"{url}/#token=wrong")
+    browser.wait_for(driver, "return document.getElementById('sign-in').open")
+    driver.find_element("id", "token").send_keys(token + "\n")
+    browser.wait_for(driver, "return document.getElementById('status').classList.contains('live')")
+    assert all("401" in line for line in browser.complaints(driver))
+
+
+SERVERS, CLUSTERS, GROUPS = 50, 2000, 300
+
+
+@pytest.fixture
+def crowd(tmp_path: Path, driver: Any) -> Iterator[tuple[str, Any]]:
+    """A global server that believes to have fifty servers; its page and its node."""
+    names = [f"server-{k}" for k in range(SERVERS)]
+    settings = GlobalSettings(
+        model=Model(policy="fclub-dc", dim=4),
+        store=str(tmp_path / "global.db"),
+        servers=names,
+        http=HTTP,
+    )
+    node, monitor, board = global_node(settings), Monitor("global"), {}
+    for name in names:
+        DirectWire(name, board)
+    runner = Runner(node, DirectWire(GLOBAL, board), monitor, resend_seconds=3600.0)
+    service = GlobalService(settings, node, runner, monitor)
+    node.server.members = [(k % SERVERS, k) for k in range(CLUSTERS)]
+    shuffle(node, 0)
+    app = service.app(lambda _: running(runner, service.recorder.run()))
+    with serving(app) as client:
+        yield f"{client.base_url}/#token={TOKEN}", node
+        driver.get("about:blank")
+
+
+def shuffle(node: Any, seed: int) -> None:
+    """All local clusters find new partners."""
+    rng = np.random.default_rng(seed)
+    group = np.concatenate([np.arange(GROUPS), rng.integers(0, GROUPS, CLUSTERS - GROUPS)])
+    state = GlobalClusters.zeros(group, 4)
+    state.counts[:] = rng.integers(0, 10_000, GROUPS)
+    node.server.state = state
+
+
+def test_fifty_servers_stay_responsive(driver: Any, crowd: tuple[str, Any]) -> None:
+    """First paint under 2 s; an update that moves every cluster under 100 ms of the main thread."""
+    url, node = crowd
+    browser.look_at(driver, url)
+    paint = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    assert browser.wait_for(driver, paint) < 2000
+    times = []
+    for seed in range(1, 6):
+        shuffle(node, seed)
+        driver.execute_script("performance.clearMeasures('update')")
+        script = "return performance.getEntriesByName('update')[0]?.duration"
+        times.append(browser.wait_for(driver, script))
+    browser.screenshot(driver, "crowd", 1280)
+    assert statistics.median(times) < 100
