@@ -54,6 +54,23 @@ def test_a_federation_of_nodes_equals_the_simulation(tmp_path: Path, name: str) 
     pump.close()
 
 
+def test_what_was_held_back_with_noise_is_believed(tmp_path: Path) -> None:
+    """Uploads that were due while a plan was awaited come one by one, each with its own noise."""
+    environment = Synthetic(users=6, clusters=2, servers=2, dim=3, items=4)
+    environment.start(4)
+    pump = Pump(tmp_path, model(environment, "cdp-fclub-dc"), 2)
+    play(pump, environment, 30)
+    for _ in range(6):
+        pump.away.add("s1")
+        play(pump, environment, 30)
+        pump.hub.close_phase()
+        pump.come_back("s1")
+    assert all(peer.offences == 0 for peer in pump.hub.peers.values())
+    own, reported, waiting = totals(pump)
+    assert own == reported + waiting == 210
+    pump.close()
+
+
 def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(tmp_path: Path) -> None:
     environment = Synthetic(users=12, clusters=2, servers=3, dim=4, items=5)
     environment.start(2)

@@ -1,4 +1,4 @@
-"""What commands share: a progress bar over rounds, and the table of an experiment."""
+"""What commands share: a progress bar over rounds, the tables of an experiment and of claims."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+
+from fclub.experiments.verdicts import Claim, sum_up
 
 
 @contextmanager
@@ -71,3 +73,13 @@ def _spent(privacy: dict[str, Any] | None) -> str:
         return "–"
     epsilon, delta = privacy["spent"][0]
     return f"{epsilon:.2f} at δ={delta:g}"
+
+
+def claims_table(claims: list[Claim]) -> Table:
+    """Every claim once with its verdict; the report has the measurements."""
+    table = Table(title="What is claimed, and whether it holds")
+    for column in ("claim", "verdict", "where"):
+        table.add_column(column)
+    for line in sum_up(claims):
+        table.add_row(line.claim, line.verdict, line.places)
+    return table

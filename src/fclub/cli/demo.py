@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -11,26 +14,43 @@ import typer
 from rich.console import Console
 
 from fclub.cli.console import rounds_bar, summary_table
-from fclub.experiments.demo import PICTURE, demo_experiment, run_demo
+from fclub.config import require
+from fclub.experiments.demo import run_demo
+from fclub.experiments.figures import Scale, demo_figures
+from fclub.experiments.report import build_report, open_study
+from fclub.experiments.reproduce import total_rounds
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command("demo", epilog="Example: fclub demo --rounds 20000")
+def someone_watches() -> bool:
+    """A browser is only opened for a person at a terminal."""
+    return sys.stdout.isatty() and "CI" not in os.environ
+
+
+@app.command("demo", epilog="Example: fclub demo --rounds 20000 --no-open")
 def demo(
     rounds: Annotated[int, typer.Option(help="Visits per simulation.")] = 100_000,
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
     jobs: Annotated[int | None, typer.Option(help="Simulations at a time. One per core.")] = None,
-    out: Annotated[str, typer.Option(help="Folder for results and pictures.")] = "out/demo",
+    out: Annotated[str, typer.Option(help="Folder for results and the report.")] = "out/demo",
+    show: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the report in a browser.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """The paper's synthetic comparison: all policies, a few seeds, a table and a picture."""
-    experiment = demo_experiment(rounds, seeds)
-    with rounds_bar(rounds * seeds * len(experiment.policies)) as report:
-        summary = run_demo(experiment, Path(out), jobs or joblib.cpu_count(), report)
+    """The paper's synthetic comparison: all policies, a few seeds, a table and a report."""
+    require(seeds >= 1, "seeds must be at least 1", seeds)
+    scale = Scale(rounds, tuple(range(seeds)))
+    with rounds_bar(total_rounds(demo_figures(scale))) as tell:
+        summary = run_demo(scale, Path(out), jobs or joblib.cpu_count(), tell)
+    with rounds_bar(len(open_study(Path(out)).figures), "figures") as tell:
+        built = build_report(Path(out), tell)
     if as_json:
         typer.echo(json.dumps(summary))
         return
     console = Console()
     console.print(summary_table(summary))
-    console.print(f"Curves: {Path(out) / PICTURE}")
+    console.print(f"Report: {built.page}")
+    if show and someone_watches():
+        webbrowser.open(built.page.resolve().as_uri())

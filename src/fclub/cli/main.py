@@ -15,7 +15,9 @@ from fclub import __version__
 from fclub.errors import FclubError, InvalidInput
 
 COMMANDS: dict[str, str] = {
-    "demo": "The paper's synthetic comparison: all policies, a few seeds, a table and a picture.",
+    "demo": "The paper's synthetic comparison: all policies, a few seeds, a table and a report.",
+    "reproduce": "Regenerate the paper's figures and ours, and say which claims hold.",
+    "report": "Build the report of a finished run again: page, plots, tables.",
     "run": "Run policies in an environment, seed by seed, and compare them.",
     "policies": "List the policies, their switches and parameters.",
     "data": "Download and verify a data set, or take it from a file.",

@@ -34,7 +34,7 @@ def _policy(runs: list[Trace]) -> dict[str, Any]:
         "clusters": {
             kind: _mean(run.clusters[kind][-1] for run in runs) for kind in ("found", "true", "ari")
         },
-        "privacy": _privacy(runs),
+        "privacy": privacy_of(runs),
         "microseconds_per_round": _mean(run.microseconds_per_round for run in runs),
     }
 
@@ -56,7 +56,7 @@ def _curve(runs: list[Trace], values: Floats) -> dict[str, Any]:
     return {"mean": float(mean[-1]), "std": std[-1], "curve": curve}
 
 
-def _privacy(runs: list[Trace]) -> dict[str, Any] | None:
+def privacy_of(runs: list[Trace]) -> dict[str, Any] | None:
     """What the policy reports, from the seed that spent most."""
     reports = [run.settings["privacy"] for run in runs if run.settings.get("privacy")]
     return max(reports, key=lambda report: report["spent"][0][0], default=None)

@@ -15,14 +15,11 @@ from fclub.core.federation import GlobalClusters, LocalClusters
 from fclub.core.statistics import Packed
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.core.ucb import NoiseBounds, Rules, make_rules, ridge_bounds, tree_bounds
-from fclub.errors import NumericalError, PrivacyError
+from fclub.errors import NumericalError
+from fclub.policies.accounting import PhaseAccounts
 from fclub.policies.base import Parameter, Policy
 from fclub.policies.rows import Rows
-from fclub.privacy.ledger import Ledger
-from fclub.privacy.levels import Flag, level_named
-from fclub.privacy.mechanisms import Tree
 from fclub.privacy.noise import NoiseSource, NoNoise, SecureNoise, SeededNoise
-from fclub.privacy.sensitivity import Domain, sensitivity
 from fclub.protocol.detection import Detector, EdgeDeletion, OneCluster
 from fclub.protocol.global_server import GlobalServer
 from fclub.protocol.link import Communications, InProcessLink
@@ -110,7 +107,7 @@ class FederatedPolicy(Policy):
         self._users = Packed.zeros(problem.users, problem.dim)
         self._rng = np.random.default_rng(noise_seed)
         noise = self._noise_source(seeded)
-        self.ledger = self._open_ledger(bounds, seeded)
+        self.accounts = self._open_accounts(bounds, seeded)
         self.link = InProcessLink()
         graph_rngs = [np.random.default_rng(s) for s in graph_seed.spawn(problem.servers)]
         self.servers = [
@@ -137,32 +134,10 @@ class FederatedPolicy(Policy):
             return NoNoise()
         return SeededNoise(self._rng) if seeded else SecureNoise()
 
-    def _open_ledger(self, bounds: NoiseBounds, seeded: bool) -> Ledger | None:
-        """Accounts of the printed mechanism; its trigger and partition are functions of raw data."""
+    def _open_accounts(self, bounds: NoiseBounds, seeded: bool) -> PhaseAccounts | None:
         if self.privacy is None or bounds.noise_std == 0.0:
             return None
-        self._tree = Tree(bounds.uploads + 1, bounds.noise_std)
-        flags = (Flag.RAW_TRIGGER, Flag.RAW_PARTITION)
-        return Ledger(level_named("cdp"), self.privacy.epsilon, self.privacy.delta, flags, seeded)
-
-    def _charge(self, phase: int) -> bool:
-        """Enter a whole tree per local cluster for this phase, before anything of it leaves.
-
-        A phase releases all data again, so phases add up; clusters of a phase hold disjoint data, so
-        one entry stands for all of them. False when the budget does not allow another phase; the
-        first one it has to allow, or there would be no clusters to serve from.
-        """
-        if self.ledger is None:
-            return True
-        stream = f"phase {phase}"
-        try:
-            self.ledger.open(stream, self._tree, sensitivity(Domain()), epoch=phase)
-            self.ledger.release(stream, self.observations, self._tree.releases)
-        except PrivacyError:
-            if phase == 1:
-                raise
-            return False
-        return True
+        return PhaseAccounts(self.privacy, bounds, seeded)
 
     def detector(self, users: int, rng: np.random.Generator) -> Detector:
         if self.switches.detection == "off":
@@ -189,8 +164,11 @@ class FederatedPolicy(Policy):
         self._begin_phase_if_due(self.observations)
 
     def _begin_phase_if_due(self, observations: int) -> None:
-        if self.clock.advance(observations) and self._charge(self.clock.phase):
-            self.hub.begin_phase(self.clock.phase)
+        if not self.clock.advance(observations):
+            return
+        phase = self.clock.phase
+        if self.accounts is None or self.accounts.charge(phase, observations):
+            self.hub.begin_phase(phase)
 
     @property
     def next_stop(self) -> int:
@@ -201,7 +179,7 @@ class FederatedPolicy(Policy):
         return self.link.communications
 
     def privacy_report(self) -> dict[str, object] | None:
-        return self.ledger.summary() if self.ledger is not None else None
+        return self.accounts.ledger.summary() if self.accounts is not None else None
 
     def _by_user(self, values: list[Any]) -> Any:
         """Concatenate per-row arrays of the servers and put them in the order of users."""
@@ -262,7 +240,7 @@ class FederatedPolicy(Policy):
             "hub": values,
             "communications": vars(self.communications),
             "noise": self._rng.bit_generator.state if self.privacy and self.seeded else None,
-            "charged": [event.epoch for event in self.ledger.events[::2]] if self.ledger else [],
+            "charged": self.accounts.charged if self.accounts else [],
             "servers": [],
         }
         for number, server in enumerate(self.servers):
@@ -277,8 +255,9 @@ class FederatedPolicy(Policy):
         self.link.communications = Communications(**values["communications"])
         if values["noise"] is not None:
             self._rng.bit_generator.state = values["noise"]
-        for phase in values["charged"][1:]:
-            self._charge(phase)
+        if self.accounts is not None:
+            for phase, observations in values["charged"][1:]:
+                self.accounts.charge(phase, observations)
         for number, (server, saved) in enumerate(zip(self.servers, values["servers"], strict=True)):
             prefix = f"server{number}."
             own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

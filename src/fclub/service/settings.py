@@ -40,7 +40,7 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The policy; the same on every server of a federation."""
 
-    policy: str = "fclub-dc"
+    policy: str = "cdp-fclub-dc"
     dim: Annotated[int, Meta(ge=1, le=1000)]
     expected_clusters: Positive = 1000
     parameters: dict[str, float | int | str | bool | None] = {}

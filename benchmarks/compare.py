@@ -1,0 +1,125 @@
+"""The regret of fclub-plus and cdp-fclub-plus beside baselines at their best constants.
+
+    python benchmarks/compare.py [--jobs N] [--seeds N] [--rounds T] [--only NAME ...]
+
+Every ratio is taken within one run over the same seeds; results are kept in out/compare, so an
+interrupted run continues. Prints a Markdown table. The MovieLens and Yelp rows need the published
+arrays in FCLUB_DATA_DIR and are left out without them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+
+from fclub.errors import FclubError
+from fclub.experiments.results import Results
+from fclub.experiments.runner import run
+from fclub.experiments.spec import Experiment, Setting
+
+LOCAL = ("club", "sclub", "linucb")
+LIMITS = ("oracle-local", "oracle-pooled")
+PRIVATE, EXACT = "cdp-fclub-plus", "fclub-plus"
+
+
+def synthetic(**parameters: object) -> Setting:
+    return Setting("synthetic", parameters)  # type: ignore[arg-type]
+
+
+def budget(epsilon: float, delta: float) -> Setting:
+    return Setting(PRIVATE, {"epsilon": epsilon, "delta": delta})
+
+
+PAPER = {
+    f"{name} ε={epsilon:g} δ={delta:g}": budget(epsilon, delta)
+    for name, epsilon, delta in (
+        ("private", 0.5, 0.1),
+        ("private", 1.0, 0.1),
+        ("private", 2.0, 0.1),
+        ("private", 4.0, 0.1),
+        ("private", 8.0, 0.1),
+        ("private", 1.0, 1e-5),
+        ("private", 8.0, 1e-5),
+    )
+}
+DEFAULT = {"private ε=1 δ=0.1": budget(1.0, 0.1)}
+ALONE = {"alone": Setting(EXACT, {"share": False})}
+ABLATION = {
+    "rewards not centred": Setting(PRIVATE, {"centre": False}),
+    "level transcript": Setting(PRIVATE, {"level": "transcript"}),
+    "level interactive": Setting(PRIVATE, {"level": "interactive"}),
+    "merging without margin": Setting(PRIVATE, {"margin": 0.0}),
+}
+CASES: dict[str, tuple[Setting, dict[str, Setting]]] = {
+    "blocks": (synthetic(), PAPER | ALONE | ABLATION),
+    "spread": (synthetic(placement="spread"), PAPER | ALONE | ABLATION),
+    "movielens clustered": (Setting("movielens", {"variant": "clustered"}), DEFAULT),
+    "yelp clustered": (Setting("yelp", {"variant": "clustered"}), DEFAULT),
+    "40 different": (synthetic(clusters=40), DEFAULT | ALONE),
+    "movielens users": (Setting("movielens", {"variant": "users"}), DEFAULT | ALONE),
+    "n=200 m=10 L=8 blocks": (synthetic(users=200, clusters=10, servers=8), DEFAULT),
+    "n=200 m=10 L=8 spread": (
+        synthetic(users=200, clusters=10, servers=8, placement="spread"),
+        DEFAULT,
+    ),
+    "d=5 blocks": (synthetic(dim=5), DEFAULT),
+    "d=5 spread": (synthetic(dim=5, placement="spread"), DEFAULT),
+    "d=20 blocks": (synthetic(dim=20), DEFAULT),
+    "d=20 spread": (synthetic(dim=20, placement="spread"), DEFAULT),
+}
+
+
+def compare(name: str, rounds: int, seeds: int, jobs: int, folder: Path) -> list[str]:
+    """Rows of the table for one environment."""
+    environment, ours = CASES[name]
+    policies = {policy: Setting(policy) for policy in (*LOCAL, *LIMITS, "fclub-dc", EXACT)} | ours
+    experiment = Experiment(policies, environment, rounds, tuple(range(seeds)))
+    results = Results.create(folder / name.replace(" ", "-"), experiment, resume=True)
+    traces = run(experiment, jobs=jobs, results=results)
+    regret = {label: np.array([t.regret[-1] for t in runs]) for label, runs in traces.items()}
+    best = min(LOCAL, key=lambda policy: regret[policy].mean())
+    messages = np.mean([t.communications["total"][-1] for t in traces["fclub-dc"]])
+    rows = []
+    for label, values in regret.items():
+        sent = np.mean([t.communications["total"][-1] for t in traces[label]])
+        error = values.std(ddof=1) / sqrt(len(values)) if len(values) > 1 else 0.0
+        spent = [t.settings.get("privacy") for t in traces[label] if t.settings.get("privacy")]
+        epsilon = max((report["spent"][0][0] for report in spent), default=None)
+        rows.append(
+            f"| {name} | {label} | {values.mean():.0f} ± {error:.0f} "
+            f"| {values.mean() / regret[best].mean():.2f} × {best} "
+            f"| {values.mean() / regret['oracle-local'].mean():.2f} "
+            f"| {values.mean() / regret['oracle-pooled'].mean():.2f} "
+            f"| {100 * sent / messages:.1f} % | {'' if epsilon is None else f'{epsilon:.3g}'} |"
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=100_000)
+    parser.add_argument("--only", nargs="*", choices=list(CASES))
+    parser.add_argument("--out", type=Path, default=Path("out/compare"))
+    options = parser.parse_args()
+    print(
+        "| environment | policy | regret | to best local | to oracle-local | to oracle-pooled ", end=""
+    )
+    print("| sent, of fclub-dc's | ε spent at its δ |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in options.only or CASES:
+        try:
+            rows = compare(name, options.rounds, options.seeds, options.jobs, options.out)
+        except FclubError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            continue
+        print("\n".join(rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""`fclub report`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fclub.cli.console import claims_table, rounds_bar
+from fclub.experiments.report import build_report, open_study
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("report", epilog="Example: fclub report out/demo")
+def report(
+    folder: Annotated[str, typer.Argument(help="The --out of a run, demo or reproduction.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Build the report of a finished run again: page, plots, tables."""
+    with rounds_bar(len(open_study(Path(folder)).figures), "figures") as tell:
+        built = build_report(Path(folder), tell)
+    claims = [claim for section in built.sections for claim in section.claims]
+    if as_json:
+        typer.echo(json.dumps({"report": str(built.page), "claims": [vars(c) for c in claims]}))
+        return
+    console = Console()
+    console.print(claims_table(claims))
+    console.print(f"Report: {built.page}")

@@ -1,0 +1,141 @@
+"""Charts and tables as plain values: what is drawn, before anything is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fclub.core.types import Floats
+from fclub.experiments.measure import Curve, Measured
+from fclub.experiments.palette import Style, style_of
+from fclub.experiments.tables import Table, Value
+
+OFF_SCALE = 2.5
+"""A linear chart shows up to so many times the regret of linucb, or of the median line without it."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Mean over x with its standard deviation; `marked` if its points matter, not only its course."""
+
+    label: str
+    x: Floats
+    mean: Floats
+    std: Floats | None
+    style: Style
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """`limit` cuts the linear axis where a few lines would flatten all others."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    lines: list[Line]
+    log_x: bool = False
+    log_y: bool = False
+    limit: float | None = None
+    digits: int = 0
+    note: str = ""
+
+    @property
+    def alt(self) -> str:
+        """What a reader who cannot see the chart needs: its axes and where the lines end."""
+        ends = ", ".join(f"{line.label} {line.mean[-1]:,.{self.digits}f}" for line in self.lines)
+        return f"{self.title}: {self.y_label} against {self.x_label}. Right end: {ends}."
+
+    @property
+    def caption(self) -> str:
+        """Bands, and which lines leave the linear axis."""
+        bands = any(line.std is not None for line in self.lines)
+        parts = ["Mean ± one standard deviation." if bands else "Means.", self.note]
+        if self.limit is not None:
+            out = [line for line in self.lines if float(line.mean[-1]) > self.limit]
+            ends = ", ".join(f"{line.label} at {line.mean[-1]:,.0f}" for line in out)
+            parts.append(f"Above the cut: {ends}." if out else "")
+        return " ".join(part for part in parts if part)
+
+
+@dataclass
+class Drawn:
+    """What a figure consists of."""
+
+    charts: list[Chart] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+
+def line_of(label: str, curve: Curve, position: int = 0) -> Line:
+    return Line(label, curve.t.astype(np.float64), curve.mean, curve.std, style_of(label, position))
+
+
+def over_values(
+    label: str, measured: Sequence[Measured], metric: str, style: Style | None = None
+) -> Line:
+    """A policy's totals at T against the value that the panels vary."""
+    curves = [m.curve(label, metric) for m in measured]
+    spreads = [curve.spread for curve in curves]
+    std = None if None in spreads else np.array(spreads, dtype=np.float64)
+    x = np.array([m.panel.value for m in measured], dtype=np.float64)
+    mean = np.array([curve.end for curve in curves])
+    return Line(label, x, mean, std, style or style_of(label), marked=True)
+
+
+def regret_limit(lines: Sequence[Line]) -> float | None:
+    """Where to cut a linear axis: nowhere if everything fits."""
+    ends = {line.label: float(line.mean.max()) for line in lines}
+    reference = ends.get("linucb", float(np.median(list(ends.values()))))
+    return OFF_SCALE * reference if max(ends.values()) > 1.5 * OFF_SCALE * reference else None
+
+
+def regret_chart(measured: Measured, name: str) -> Chart:
+    """Cumulative regret of every policy over rounds."""
+    lines = [
+        line_of(label, measured.curve(label, "regret"), k) for k, label in enumerate(measured.labels)
+    ]
+    return Chart(
+        name,
+        f"Regret: {measured.panel.title}",
+        "round t",
+        "cumulative regret",
+        lines,
+        limit=regret_limit(lines),
+    )
+
+
+def value_of(curve: Curve, digits: int = 0) -> Value:
+    return Value(curve.end, curve.spread, digits)
+
+
+def result_table(measured: Measured, name: str) -> Table:
+    """Everything about the end of a run, lowest regret first."""
+    ranked = sorted(measured.labels, key=lambda label: measured.curve(label, "regret").end)
+    rows = [
+        (
+            label,
+            value_of(measured.curve(label, "regret")),
+            value_of(measured.curve(label, "reward")),
+            Value(measured.curve(label, "total").end),
+            Value(measured.curve(label, "bytes").end / 1e6, digits=2),
+            Value(measured.curve(label, "found").end, digits=1),
+            Value(measured.curve(label, "ari").end, digits=2),
+            spent(measured, label),
+        )
+        for label in ranked
+    ]
+    true = measured.curve(ranked[0], "true").end
+    columns = ("policy", "regret", "reward", "messages", "MB sent", "clusters", "ARI", "ε spent")
+    title = f"{measured.panel.title}: at the last round; true clusters: {true:g}"
+    return Table(name, title, columns, list(rows))
+
+
+def spent(measured: Measured, label: str) -> str:
+    """What a policy reports to have spent, at every δ it reports."""
+    report = measured.privacy[label]
+    if report is None:
+        return "–"
+    return "; ".join(f"{epsilon:.2f} at δ={delta:g}" for epsilon, delta in report["spent"])

@@ -1,0 +1,58 @@
+"""The findings of a study as Markdown, so that a document can hold them without retyping a number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fclub.experiments.tables import to_markdown
+from fclub.experiments.verdicts import sum_up
+
+if TYPE_CHECKING:
+    from fclub.experiments.page import Section
+    from fclub.experiments.study import Study
+
+HEAD = """# {title}
+
+Written by `{command}` (fclub {version}, started {started}, {seconds:,.0f} s of simulation on
+{processor}, {cores} cores), not by hand. To record another run, copy its `findings.md` over this file.
+
+Values are mean ± one standard deviation over seeds at the last round. A difference counts when it
+exceeds two standard errors of the paired difference over seeds. Claims that begin with “ours” are not
+the paper's. `cdp-fclub-dc` appears as printed, with its noise really applied.
+
+## At a glance
+
+"""
+
+
+def findings(study: Study, sections: list[Section]) -> str:
+    """Claims first, then every table, then the sizes of the experiments."""
+    text = HEAD.format(
+        title=study.title,
+        command=study.command,
+        version=study.version,
+        started=study.started,
+        seconds=study.seconds,
+        processor=study.machine.get("processor", "an unknown processor"),
+        cores=study.machine.get("cores", "?"),
+    )
+    claims = [claim for section in sections for claim in section.claims]
+    text += "| claim | verdict | where | example |\n|---|---|---|---|\n"
+    for line in sum_up(claims):
+        text += f"| {line.claim} | **{line.verdict}** | {line.places} | {line.measured} |\n"
+    text += (
+        "\n## Every claim in every place\n\n| claim | where | measured | verdict |\n|---|---|---|---|\n"
+    )
+    for c in claims:
+        text += f"| {c.claim} | {c.where} | {c.measured} | {c.verdict} |\n"
+    return text + "".join(_figure(section) for section in sections)
+
+
+def _figure(section: Section) -> str:
+    figure = section.figure
+    parts = [f"\n## {figure.title}\n\n{figure.about}\n"]
+    sizes = {(p.experiment.rounds, len(p.experiment.seeds)) for p in figure.panels}
+    parts += [f"\n{rounds:,} rounds, {seeds} seeds.\n" for rounds, seeds in sorted(sizes)]
+    parts += [f"\nLeft out: {line}\n" for line in figure.skipped]
+    parts += [f"\n{table.title}\n\n{to_markdown(table)}" for table in section.drawn.tables]
+    return "".join(parts)

@@ -1,0 +1,166 @@
+"""The report as one HTML page: plotly's script once, the style sheet and the data inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+import msgspec
+
+from fclub.experiments.charts import Chart, Drawn
+from fclub.experiments.interactive import to_plotly, views
+from fclub.experiments.measure import Measured
+from fclub.experiments.study import Figure, Study
+from fclub.experiments.tables import Cell, Table, to_html
+from fclub.experiments.verdicts import FAILS, HOLDS, Claim, Summary, sum_up
+
+SYMBOLS = {HOLDS: ("yes", "✓"), FAILS: ("no", "✗")}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A figure with everything that is said about it."""
+
+    figure: Figure
+    measured: list[Measured]
+    drawn: Drawn
+    claims: list[Claim]
+
+
+def render(study: Study, sections: list[Section]) -> str:
+    """The whole page."""
+    from plotly.offline import get_plotlyjs
+
+    claims = [claim for section in sections for claim in section.claims]
+    charts = {c.name: to_plotly(c) for section in sections for c in section.drawn.charts}
+    return Template(_asset("report.html")).substitute(
+        title=escape(study.title),
+        style=_asset("report.css"),
+        facts=escape(_facts(study, sections)),
+        links="".join(
+            f'<li><a href="#{s.figure.name}">{escape(s.figure.title)}</a></li>' for s in sections
+        ),
+        counted=escape(_counted(claims)),
+        summary="".join(map(_summary, sum_up(claims))),
+        claims="".join(map(_claim, claims)),
+        sections="".join(map(_section, sections)),
+        settings="".join(map(to_html, setting_tables(study, sections))),
+        charts=_json(charts),
+        plotly=get_plotlyjs(),
+        script=_asset("report.js"),
+    )
+
+
+def _asset(name: str) -> str:
+    return (files("fclub.experiments") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _json(value: Any) -> str:
+    """Safe inside a script element: no end tag can occur in it."""
+    return msgspec.json.encode(value).decode().replace("<", "\\u003c")
+
+
+def _facts(study: Study, sections: list[Section]) -> str:
+    experiments = [panel.experiment for s in sections for panel in s.figure.panels]
+    sizes = sorted({(e.rounds, len(e.seeds)) for e in experiments}, reverse=True)
+    text = "; ".join(f"{rounds:,} rounds, seeds: {seeds}" for rounds, seeds in sizes)
+    return f"{text}. Mean ± one standard deviation over seeds. Made by fclub {study.version}."
+
+
+def _counted(claims: list[Claim]) -> str:
+    verdicts = dict.fromkeys(claim.verdict for claim in claims)
+    counts = [f"{verdict} {sum(c.verdict == verdict for c in claims)}" for verdict in verdicts]
+    total = f"{len(claims)} claims, counted in every place: {', '.join(counts)}."
+    return total if claims else "No claim is about this run."
+
+
+def _mark(verdict: str) -> str:
+    kind, symbol = SYMBOLS.get(verdict, ("open", "~"))
+    return f'<span class="verdict {kind}">{symbol} {escape(verdict)}</span>'
+
+
+def _summary(line: Summary) -> str:
+    return (
+        f'<tr><th scope="row">{escape(line.claim)}</th><td>{_mark(line.verdict)}</td>'
+        f"<td>{escape(line.places)}</td><td>{escape(line.measured)}</td></tr>\n"
+    )
+
+
+def _claim(claim: Claim) -> str:
+    return (
+        f'<tr><th scope="row">{escape(claim.claim)}</th><td>{escape(claim.where)}</td>'
+        f"<td>{escape(claim.measured)}</td>"
+        f"<td>{_mark(claim.verdict)}</td></tr>\n"
+    )
+
+
+def _section(section: Section) -> str:
+    figure = section.figure
+    skipped = "".join(f'<p class="skipped">Left out: {escape(line)}</p>\n' for line in figure.skipped)
+    charts = "".join(map(_chart, section.drawn.charts))
+    tables = "".join(
+        to_html(table) + _files(f"{table.name}-table", "csv", "tex") for table in section.drawn.tables
+    )
+    return (
+        f'<section id="{figure.name}" aria-labelledby="{figure.name}-title">\n'
+        f'<h2 id="{figure.name}-title">{escape(figure.title)}</h2>\n'
+        f"<p>{escape(figure.about)}</p>\n{skipped}"
+        f'<div class="charts">\n{charts}</div>\n{tables}</section>\n'
+    )
+
+
+def _files(name: str, *kinds: str) -> str:
+    links = " ".join(f'<a href="figures/{name}.{kind}">{kind.upper()}</a>' for kind in kinds)
+    return f'<p class="files">{links}</p>\n'
+
+
+def _chart(chart: Chart) -> str:
+    buttons = "".join(
+        f'<button type="button" data-chart="{chart.name}" data-view="{escape(_json(change))}">'
+        f"{escape(name)}</button>"
+        for name, change in views(chart).items()
+    )
+    return (
+        f"<figure>\n<h3>{escape(chart.title)}</h3>\n"
+        f'<p class="views" role="group" aria-label="Vertical axis">{buttons}</p>\n'
+        f'<div class="chart" id="chart-{chart.name}" data-chart="{chart.name}" role="img" '
+        f'aria-label="{escape(chart.alt)}"></div>\n'
+        f"<figcaption>{escape(chart.caption)}</figcaption>\n"
+        f"{_files(chart.name, 'png', 'pdf', 'csv', 'tex')}</figure>\n"
+    )
+
+
+def _listed(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())
+
+
+def setting_tables(study: Study, sections: list[Section]) -> list[Table]:
+    """How it was made, every experiment, every policy with all its parameters."""
+    facts: list[tuple[Cell, ...]] = [
+        ("command", study.command),
+        ("fclub", study.version),
+        ("started", study.started),
+        ("simulations took", f"{study.seconds:,.0f} s in {study.sittings} sittings"),
+        *((key, str(value)) for key, value in study.machine.items()),
+    ]
+    panels = {m.panel.key: m for section in sections for m in section.measured}
+    experiments: list[tuple[Cell, ...]] = []
+    used: dict[tuple[str, str], list[str]] = {}
+    for m in panels.values():
+        experiment = m.panel.experiment
+        seeds = ", ".join(map(str, experiment.seeds))
+        experiments.append((m.panel.title, f"{experiment.rounds:,}", seeds, _listed(m.environment)))
+        for label, parameters in m.settings.items():
+            used.setdefault((label, _listed(parameters)), []).append(m.panel.title)
+    policies: list[tuple[Cell, ...]] = [
+        (label, text, "all" if len(where) == len(panels) else "; ".join(where))
+        for (label, text), where in used.items()
+    ]
+    return [
+        Table("machine", "How it was made", ("what", "value"), facts),
+        Table("experiments", "Experiments", ("experiment", "rounds", "seeds", "setting"), experiments),
+        Table("policies", "Policies", ("policy", "parameters", "in"), policies),
+    ]

@@ -1,0 +1,59 @@
+"""Running a study: figure by figure into one folder, going on where an earlier sitting stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fclub import __version__
+from fclub.experiments.machine import describe_machine
+from fclub.experiments.results import Results
+from fclub.experiments.runner import run
+from fclub.experiments.study import RESULTS, Figure, Study, load_study
+
+Tell = Callable[[int], None]
+
+
+def total_rounds(figures: list[Figure]) -> int:
+    """What `tell` counts up to: a simulation that several figures share counts once."""
+    experiments = [panel.experiment for figure in figures for panel in figure.panels]
+    return sum({task.file: task.rounds for e in experiments for task in e.tasks()}.values())
+
+
+def run_study(
+    title: str,
+    command: str,
+    figures: list[Figure],
+    folder: Path,
+    jobs: int,
+    tell: Tell | None = None,
+) -> Study:
+    """Run what is not there yet; a figure is in the study as soon as all of it is there."""
+    for experiment in (panel.experiment for figure in figures for panel in figure.panels):
+        experiment.check()
+    folder.mkdir(parents=True, exist_ok=True)
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    study = load_study(folder) or Study(title, "", "", {}, started, [])
+    study.command, study.version, study.machine = command, __version__, describe_machine()
+    study.sittings += 1
+    seen: dict[str, int] = {}
+    for figure in figures:
+        before = time.monotonic()
+        for panel in figure.panels:
+            experiment = panel.experiment
+            cells = {task.file: task.rounds for task in experiment.tasks()}
+            shared = sum(rounds for file, rounds in cells.items() if file in seen)
+            results = Results.create(folder / RESULTS, experiment, resume=True)
+            report = _counting_from(sum(seen.values()) - shared, tell)
+            run(experiment, jobs=jobs, results=results, report=report)
+            seen |= cells
+        study.seconds += time.monotonic() - before
+        study.include(figure)
+        study.save(folder)
+    return study
+
+
+def _counting_from(done: int, tell: Tell | None) -> Tell | None:
+    return None if tell is None else lambda played: tell(done + played)

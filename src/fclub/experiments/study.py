@@ -1,0 +1,92 @@
+"""A study is what a report shows: figures, each of one or more experiments, and how they came about.
+
+Its experiments share one folder of results, so that a simulation that several figures
+need is run once.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from fclub.errors import InvalidFile
+from fclub.experiments.results import EXPERIMENT, Results
+from fclub.experiments.spec import Experiment
+from fclub.simulation.trace import Trace
+
+STUDY, RESULTS = "study.json", "results"
+
+
+class Panel(msgspec.Struct, frozen=True):
+    """One experiment of a figure; `value` is where it stands on the axis of what is varied."""
+
+    key: str
+    title: str
+    experiment: Experiment
+    value: float | None = None
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """`kind` says how its panels are drawn, `skipped` which panels could not be run and why."""
+
+    name: str
+    kind: str
+    title: str
+    about: str
+    panels: tuple[Panel, ...]
+    axis: str = ""
+    skipped: tuple[str, ...] = ()
+
+
+class Study(msgspec.Struct):
+    """Figures in the order in which they are shown; `seconds` is the time of all sittings together."""
+
+    title: str
+    command: str
+    version: str
+    machine: dict[str, str | int]
+    started: str
+    figures: list[Figure]
+    seconds: float = 0.0
+    sittings: int = 0
+    results: str = RESULTS
+
+    def include(self, figure: Figure) -> None:
+        """Add a figure, in the place of one with the same name if there is one."""
+        names = [known.name for known in self.figures]
+        if figure.name in names:
+            self.figures[names.index(figure.name)] = figure
+        else:
+            self.figures.append(figure)
+
+    def save(self, folder: Path) -> None:
+        """Replaced in one step, so that an interruption leaves the old or the new one."""
+        temporary = folder / f".{STUDY}.{os.getpid()}"
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        os.replace(temporary, folder / STUDY)
+
+
+def load_study(folder: Path) -> Study | None:
+    """The study in a folder, if there is one."""
+    path = folder / STUDY
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Study)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise InvalidFile(f"{path} is not a study: {error}") from None
+
+
+def has_results(folder: Path) -> bool:
+    """Whether `fclub run --out` has written into the folder."""
+    return (folder / EXPERIMENT).exists()
+
+
+def load_traces(results: Results, experiment: Experiment) -> dict[str, list[Trace]]:
+    """All traces of a finished experiment by label, in the order of the seeds."""
+    traces: dict[str, list[Trace]] = {label: [] for label in experiment.policies}
+    for task in experiment.tasks():
+        traces[task.label].append(results.load(task))
+    return traces

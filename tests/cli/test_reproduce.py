@@ -1,0 +1,68 @@
+"""`fclub reproduce`, `fclub report` and `fclub demo` as a user calls them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def fclub(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fclub", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=folder)
+
+
+SMALL = ("--rounds", "60", "--seeds", "1", "--jobs", "1")
+
+
+@pytest.mark.slow
+def test_a_figure_then_its_report_again(tmp_path: Path) -> None:
+    done = fclub(tmp_path, "reproduce", "bounds", *SMALL, "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert set(said) == {"report", "claims", "skipped"}
+    assert [claim["verdict"] for claim in said["claims"]] == ["holds, vacuous"] * 2
+    page = tmp_path / said["report"]
+    before = page.read_bytes()
+    page.unlink()
+    again = fclub(tmp_path, "report", "out/reproduce")
+    assert again.returncode == 0, again.stderr
+    assert "vacuous" in again.stdout
+    assert page.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_demo_prints_a_table_and_the_path_and_opens_nothing_for_a_pipe(tmp_path: Path) -> None:
+    done = fclub(tmp_path, "demo", *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert "linucb" in done.stdout
+    assert "out/demo/report.html" in done.stdout
+    assert (tmp_path / "out/demo/report.html").is_file()
+    listed = fclub(tmp_path, "demo", *SMALL, "--no-open", "--json")
+    assert "linucb" in json.loads(listed.stdout)["policies"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (("reproduce", "synthetc"), 2, "synthetic"),
+        (("reproduce", "parameters", "--only", "k"), 2, "epsilon"),
+        (("reproduce", "bounds", "--seeds", "0"), 2, "seeds"),
+        (("report", "nowhere"), 1, "nowhere"),
+    ],
+)
+def test_errors_are_one_line(tmp_path: Path, arguments: tuple[str, ...], code: int, word: str) -> None:
+    done = fclub(tmp_path, *arguments)
+    assert done.returncode == code
+    lines = [line for line in done.stderr.splitlines() if line.startswith("fclub: ")]
+    assert len(lines) == 1
+    assert word in lines[0]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["reproduce", "report", "demo"])
+def test_help_has_an_example(tmp_path: Path, command: str) -> None:
+    done = fclub(tmp_path, command, "--help")
+    assert done.returncode == 0
+    assert f"Example: fclub {command}" in " ".join(done.stdout.split())
