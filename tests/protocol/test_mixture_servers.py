@@ -245,6 +245,14 @@ def test_a_bad_digest_is_refused_and_changes_nothing(message: m.Message) -> None
     assert snapshot(policy.hub) == before
 
 
+def test_a_digest_without_clusters_is_answered_by_silence() -> None:
+    policy, _ = started("fclub-plus")
+    policy.hub.receive(0, m.Digest(1, (), ()))
+    policy.link.sent.clear()
+    policy.hub.begin_phase(2)
+    assert {type(s.message) for s in policy.link.sent} == {m.PhaseStart}
+
+
 def test_a_server_that_nobody_knows_is_refused() -> None:
     policy, _ = started("fclub-plus")
     with pytest.raises(InvalidMessage, match="server 9"):

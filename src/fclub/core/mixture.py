@@ -83,12 +83,12 @@ def _draw_slot(slots: Slots, Q: Matrix, q: Vector, rng: np.random.Generator) -> 
     for c in range(count):
         weights[c] = exp(weights[c] - top)
         total += weights[c]
-    left = rng.random() * total
-    for c in range(count):
-        left -= weights[c]
-        if left < 0.0:
-            return c
-    return int(np.argmax(weights))
+    chosen = 0
+    left = rng.random() * total - weights[0]
+    while left >= 0.0 and chosen < count - 1:
+        chosen += 1
+        left -= weights[chosen]
+    return chosen
 
 
 @inner
