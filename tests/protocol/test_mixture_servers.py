@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fclub
+from fclub.checks.policy import check_saving
 from fclub.core.statistics import Statistics
 from fclub.core.types import Matrix
 from fclub.errors import InvalidMessage, PrivacyError, UnknownName
@@ -399,3 +400,21 @@ def test_the_spent_budget_is_the_claimed_one_once_something_was_released() -> No
     assert policy.ledger.mu == 0.0
     play(policy, environment)
     assert policy.ledger.spent(0.1) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_saved_in_mid_run_it_goes_on_alike(name: str) -> None:
+    """With releases, shares and ids in the file: the defaults would release nothing so early."""
+    check_saving(fclub.make_policy(name, **QUICK), fclub.make_environment("synthetic", **SMALL), 150)
+
+
+@pytest.mark.parametrize("level", ["cdp", "transcript"])
+def test_users_of_one_global_cluster_have_one_label(level: str) -> None:
+    policy, environment = started("cdp-fclub-plus", level=level)
+    play(policy, environment)
+    for number, server in policy.servers.items():
+        users = np.flatnonzero(np.asarray(environment.server_of) == number)
+        clusters = members(server)
+        for cluster, rows in clusters.items():
+            labels = {int(policy.labels_[users[row]]) for row in rows}
+            assert labels == {server.groups[cluster]}
