@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-browser docs lint lock clean
+.PHONY: demo test test-slow test-browser coverage docs lint lock clean
 
 # Locked versions first, then the package itself without looking for any others.
 .venv/ready: requirements.lock pyproject.toml
@@ -18,6 +18,11 @@ test: .venv/ready
 
 test-slow: .venv/cluster
 	$(BIN)/pytest -m slow
+
+# Kernels as plain Python, so that their lines can be counted.
+coverage: .venv/ready
+	NUMBA_DISABLE_JIT=1 $(BIN)/pytest tests/core tests/protocol tests/policies tests/test_common.py \
+		--cov=fclub.core --cov=fclub.protocol --cov-branch --cov-report=term-missing
 
 # Needs chromium and chromium-driver; screenshots are left in out/screenshots.
 test-browser: .venv/docs node_modules/axe-core

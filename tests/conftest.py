@@ -38,4 +38,5 @@ class RecordingLink(InProcessLink):
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Federated policies started in this test have a `RecordingLink`."""
-    monkeypatch.setattr("fclub.policies.federated.InProcessLink", RecordingLink)
+    for module in ("federated", "mixture"):
+        monkeypatch.setattr(f"fclub.policies.{module}.InProcessLink", RecordingLink)

@@ -11,6 +11,7 @@ from fclub.core.clustering import (
     complete_edges,
     components,
     merge,
+    most_alike,
     number_by_first,
     sparse_degree,
     sparse_edges,
@@ -115,12 +116,33 @@ def test_users_may_join_later(sparse: bool) -> None:
     graph = UserGraph(1, np.random.default_rng(0), sparse=sparse)
     for new in range(1, 30):
         assert graph.add_user() == new
+        graph.link(new, range(new))
         assert graph.users == new + 1
         assert set(graph.components()) == {0}
     pairs = set(zip(graph.first.tolist(), graph.second.tolist(), strict=True))
     assert len(pairs) == len(graph)
     if not sparse:
         assert pairs == set(zip(*(edge.tolist() for edge in complete_edges(30)), strict=True))
+
+
+def test_arrivals_do_not_copy_the_edges() -> None:
+    """The edges that are there stay the same memory until somebody looks."""
+    graph = UserGraph(300, np.random.default_rng(0))
+    before = graph.first
+    for _ in range(3):
+        graph.link(graph.add_user(), [0, 1])
+    assert graph._portions[0][0] is before
+    assert len(graph) == len(before) + 6 == len(graph.first) == len(graph.second)
+
+
+@given(seeds, st.integers(1, 6), st.integers(1, 4))
+def test_most_alike_has_the_least_squared_error(seed: int, observations: int, clusters: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal((observations, 3)), rng.standard_normal(observations)
+    theta, count = rng.standard_normal((clusters, 3)), rng.integers(9, size=clusters)
+    errors = ((y[:, None] - x @ theta.T) ** 2).sum(axis=0)
+    assert most_alike(x.T @ x, x.T @ y, theta, count) == np.argmin(errors)
+    assert most_alike(np.zeros((3, 3)), np.zeros(3), theta, count) == np.argmax(count)
 
 
 def pair_counting_ari(found: np.ndarray, true: np.ndarray) -> float:

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from fclub.experiments.figures import Scale, clusters, parameter, runtime
+import pytest
+
+from fclub.experiments.figures import Scale, clusters, make_figures, parameter, runtime
+from fclub.experiments.report import build_report
 from fclub.experiments.reproduce import run_study, total_rounds
 from fclub.experiments.results import INDEX
 from fclub.experiments.study import RESULTS, Figure, load_study
@@ -41,3 +44,13 @@ def test_a_lost_result_is_done_again(tmp_path: Path) -> None:
     path.write_bytes(whole[:10])
     run_study("t", "c", [figure], tmp_path, jobs=1)
     assert path.read_bytes() == whole
+
+
+@pytest.mark.slow
+def test_every_figure_can_be_drawn_and_asked(tmp_path: Path) -> None:
+    made = [small(figure, 2) for figure in make_figures("all", SCALE)]
+    run_study("t", "c", made, tmp_path, jobs=1)
+    for section in build_report(tmp_path).sections:
+        if section.figure.panels:
+            assert section.drawn.tables or section.drawn.charts
+            assert section.claims

@@ -287,6 +287,59 @@ def test_observations_before_an_unchanged_plan_are_uploaded_after_it(private: bo
     assert local.link.communications.uploads > 0
 
 
+def test_a_report_after_a_newcomer_has_another_id() -> None:
+    """Before the first observation a new user is one of those who were there; after it a change."""
+    local, hub = make_pair()
+    hub.begin_phase(1)
+    (first,) = local.ids
+    local.add_user()
+    hub.begin_phase(2)
+    assert local.ids == [first]
+    local.observe(0, np.array([1.0, 0.0]), 1.0)
+    local.add_user()
+    local.observe(3, np.array([0.0, 1.0]), 1.0)
+    assert local.ids == [first], "uploads carry the id that was reported"
+    hub.begin_phase(3)
+    (second,) = local.ids
+    assert second != first
+    hub.begin_phase(4)
+    assert local.ids == [second]
+    assert hub.reported == 2
+
+
+def test_a_newcomer_between_report_and_plan_is_in_the_next_report() -> None:
+    local, hub = make_pair(_SlowLink())
+    hub.begin_phase(1)
+    local.observe(0, np.array([1.0, 0.0]), 1.0)
+    local.add_user()
+    local.link.waiting = []
+    hub.begin_phase(2)
+    local.observe(local.add_user(), np.array([1.0, 0.0]), 1.0)
+    local.link.let_through()
+    (reported,) = local.ids
+    assert local.cluster_of.tolist() == [0, 0, 0, 0]
+    assert local.clusters.buffer_count.tolist() == [1]
+    hub.begin_phase(3)
+    assert local.ids != [reported]
+    assert hub.reported == 2
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_what_is_held_is_bounded(private: bool) -> None:
+    """Exact uploads are held as a sum; noisy ones stay apart, and a tree has only so many."""
+    local, hub = make_pair(_SlowLink(), private)
+    hub.begin_phase(1)
+    local.link.waiting = []
+    hub.begin_phase(2)
+    for _ in range(1_000):
+        local.observe(0, np.array([1.0, 0.0]), 1.0)
+    most = local.rules.uploads if private else 1
+    assert 1 <= len(local.held) <= most
+    local.link.let_through()
+    assert (local.held, local.staged) == ([], None)
+    assert hub.reported + local.clusters.buffer_count.sum() == 1_000
+
+
 class _Apart(OneCluster):
     def detect(self, users: Packed) -> np.ndarray:
         return np.arange(len(users.counts))

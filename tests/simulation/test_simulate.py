@@ -77,7 +77,7 @@ def test_inverses_do_not_drift_in_a_million_rounds(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["club", "sclub", "linucb"])
 def test_models_do_not_drift_in_a_million_rounds(name: str) -> None:
-    policy = fclub.make_policy(name)
+    policy = fclub.make_policy(name, ridge=1.0)
     fclub.simulate(policy, "synthetic", 1_000_000, seed=1)
     state = policy.pack()
     for models in (getattr(state, "models", None), getattr(state, "users", None)):

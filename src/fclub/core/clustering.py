@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from math import ceil, log
 from typing import Any
 
@@ -12,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from fclub.core.compiling import compiled
 from fclub.core.kernels import distance, width
-from fclub.core.types import Counts, Edges, Flags, Floats, Indices
+from fclub.core.types import Counts, Edges, Flags, Floats, Indices, Matrix, Vector
 
 PORTION = 1 << 16
 """Edges that are looked at together when components are worked out, unless there are more users."""
@@ -22,14 +23,20 @@ DENSE_USERS = 2_000
 
 
 @compiled
+def allowance(first: float, second: float, factor: float) -> float:
+    """factor·(F(T₁) + F(T₂)): how far two estimates of one θ may lie apart (Eq. 3 and 4)."""
+    return factor * (width(first) + width(second))
+
+
+@compiled
 def far_apart(
     theta: Floats, count: Counts, first: Edges, second: Edges, factor: float, far: Flags
 ) -> None:
-    """Eq. 3 for a list of pairs: ‖θ̂₁ − θ̂₂‖ > factor·(F(T₁) + F(T₂))."""
+    """Eq. 3 for a list of pairs: ‖θ̂₁ − θ̂₂‖ beyond the allowance."""
     for e in range(first.shape[0]):
         i, j = first[e], second[e]
-        threshold = factor * (width(float(count[i])) + width(float(count[j])))
-        far[e] = distance(theta[i], theta[j]) > threshold
+        allowed = allowance(float(count[i]), float(count[j]), factor)
+        far[e] = distance(theta[i], theta[j]) > allowed
 
 
 def number_by_first(labels: Indices | Edges) -> Indices:
@@ -100,28 +107,48 @@ class UserGraph:
         self._sparse = users > DENSE_USERS if sparse is None else sparse
         self._clusters = sparse_clusters
         if self._sparse and users > 1:
-            self.first, self.second = sparse_edges(users, sparse_clusters, rng)
+            edges = sparse_edges(users, sparse_clusters, rng)
         else:
-            self.first, self.second = complete_edges(users)
+            edges = complete_edges(users)
+        self._portions = [edges]
 
     @property
     def users(self) -> int:
         return self._users
 
+    @property
+    def first(self) -> Edges:
+        """One end of every edge."""
+        return self._edges()[0]
+
+    @property
+    def second(self) -> Edges:
+        """The other end."""
+        return self._edges()[1]
+
+    def _edges(self) -> tuple[Edges, Edges]:
+        """New portions are put together only when somebody looks, so that adding one is cheap."""
+        if len(self._portions) > 1:
+            first, second = zip(*self._portions, strict=True)
+            self._portions = [(np.concatenate(first), np.concatenate(second))]
+        return self._portions[0]
+
     def __len__(self) -> int:
-        return len(self.first)
+        return sum(len(first) for first, _ in self._portions)
 
     def add_user(self) -> int:
-        """Join a new user to all others, or to O(log n) random ones of a sparse graph."""
-        new, self._users = self._users, self._users + 1
-        if new > 1 and (self._sparse or new >= DENSE_USERS):
-            degree = min(new, sparse_degree(self._users, self._clusters))
-            others = self._rng.choice(new, size=degree, replace=False).astype(np.int32)
-        else:
-            others = np.arange(new, dtype=np.int32)
-        self.first = np.concatenate([self.first, others])
-        self.second = np.concatenate([self.second, np.full(len(others), new, dtype=np.int32)])
-        return new
+        """A new user, without edges so far."""
+        self._users += 1
+        return self._users - 1
+
+    def link(self, user: int, others: Sequence[int]) -> None:
+        """Join a user that has no edges to some others; in a large graph to O(log n) random ones."""
+        if self._sparse or len(others) >= DENSE_USERS:
+            degree = min(len(others), sparse_degree(self._users, self._clusters))
+            drawn = self._rng.choice(len(others), size=degree, replace=False)
+            others = [others[i] for i in drawn]
+        ends = np.full(len(others), user, dtype=np.int32)
+        self._portions.append((np.array(others, dtype=np.int32), ends))
 
     def arrays(self) -> dict[str, Any]:
         """Edges, number of users and the state of the generator that draws new users' edges."""
@@ -134,22 +161,46 @@ class UserGraph:
         }
 
     def restore(self, arrays: dict[str, Any]) -> None:
-        self.first, self.second = arrays["first"], arrays["second"]
+        self._portions = [(arrays["first"], arrays["second"])]
         self._users = int(arrays["users"])
         self._rng.bit_generator.state = json.loads(arrays["generator"].tobytes())
 
     def delete_far(self, theta: Floats, count: Counts, factor: float) -> int:
         """Alg. 2, line 3: delete the edges that Eq. 3 condemns; returns how many."""
-        far = np.empty(len(self.first), dtype=np.bool_)
-        far_apart(theta, count, self.first, self.second, float(factor), far)
+        first, second = self._edges()
+        far = np.empty(len(first), dtype=np.bool_)
+        far_apart(theta, count, first, second, float(factor), far)
         deleted = int(np.count_nonzero(far))
         if deleted:
-            self.first, self.second = self.first[~far], self.second[~far]
+            self._portions = [(first[~far], second[~far])]
         return deleted
 
     def components(self) -> Indices:
         """One label per user, numbered by first user."""
-        return components(self._users, self.first, self.second)
+        return components(self._users, *self._edges())
+
+
+@compiled
+def _squared_error(gram: Matrix, moment: Vector, theta: Vector) -> float:
+    """Σ(y − θᵀx)² of the observations in (V, b), but for Σy² that no θ changes."""
+    d = len(theta)
+    error = 0.0
+    for i in range(d):
+        error -= 2.0 * moment[i] * theta[i]
+        for j in range(d):
+            error += theta[i] * gram[i, j] * theta[j]
+    return error
+
+
+@compiled
+def most_alike(gram: Matrix, moment: Vector, theta: Floats, count: Counts) -> int:
+    """The cluster whose estimate predicts a user's data best; of equals the one with most data."""
+    best, least = 0, _squared_error(gram, moment, theta[0])
+    for c in range(1, len(count)):
+        error = _squared_error(gram, moment, theta[c])
+        if error < least or (error == least and count[c] > count[best]):
+            best, least = c, error
+    return best
 
 
 @compiled
@@ -158,8 +209,8 @@ def _close_pairs(theta: Floats, count: Counts, server: Indices, factor: float, c
     for i in range(rows):
         for j in range(i + 1, rows):
             if server[i] != server[j]:
-                threshold = factor * (width(float(count[i])) + width(float(count[j])))
-                close[i, j] = distance(theta[i], theta[j]) < threshold
+                allowed = allowance(float(count[i]), float(count[j]), factor)
+                close[i, j] = distance(theta[i], theta[j]) < allowed
 
 
 def merge(theta: Floats, count: Counts, server: Indices, factor: float) -> Indices:

@@ -1,12 +1,7 @@
-"""Which users share a vector: Bayesian mixture over partitions, by Gibbs sampling and agglomeration.
+"""Which users share a vector: a Bayesian mixture over partitions, by Gibbs sampling.
 
-Every item (a user, or an outside cluster) is known by its information about its own vector θ: a
-precision Q and a vector q such that its likelihood is proportional to exp(qᵀθ − ½θᵀQθ). A cluster's
-vector has the prior N(0, P₀⁻¹); with P = P₀ + ΣQ and r = Σq over its items, its evidence is
-
-    log Z = ½ log det P₀ − ½ log det P + ½ rᵀP⁻¹r.
-
-Partitions have a Chinese-restaurant prior: a user joins a cluster in proportion to its size.
+Partitions have a Chinese-restaurant prior: a user joins a cluster in proportion to its size. How well
+users fit together is the evidence of `core.evidence`.
 """
 
 from __future__ import annotations
@@ -18,7 +13,8 @@ import numpy as np
 from scipy.special import digamma
 
 from fclub.core.compiling import compiled, inner
-from fclub.core.kernels import add_matrix, add_scaled, dot, invert, multiply, set_matrix, set_vector
+from fclub.core.evidence import log_evidence
+from fclub.core.kernels import add_matrix, add_scaled, invert, multiply, set_matrix, set_vector
 from fclub.core.types import Floats, Indices, Matrix, Vector
 
 SLOTS = 64
@@ -41,15 +37,6 @@ class Slots(NamedTuple):
     size: Floats
     opening: Floats
     outside: int
-
-
-@inner
-def log_evidence(precision: Matrix, vector: Vector, inverse: Matrix) -> float:
-    """−½ log det P + ½ rᵀP⁻¹r; leaves P⁻¹ in `inverse`."""
-    logdet = invert(precision, inverse)
-    estimate = np.empty(vector.shape[0])
-    multiply(inverse, vector, estimate)
-    return 0.5 * (dot(vector, estimate) - logdet)
 
 
 @inner
@@ -110,8 +97,12 @@ def _log_posterior(slots: Slots) -> float:
     total = 0.0
     for c in range(slots.size.shape[0]):
         if slots.size[c] > 0.0:
-            gain = slots.evidence[c] - slots.base_evidence[c]
-            total += gain + lgamma(slots.size[c]) + log(slots.opening[c])
+            size, opening = slots.size[c], slots.opening[c]
+            total += slots.evidence[c] - slots.base_evidence[c]
+            if c < slots.outside:
+                total += lgamma(size) + log(opening)
+            else:
+                total += lgamma(size + opening) - lgamma(opening)
     return total
 
 
@@ -198,7 +189,9 @@ def make_slots(
     d, others = len(prior), len(masses)
     precision = np.concatenate([np.tile(prior, (own, 1, 1)), prior + outside.reshape(others, d, d)])
     vector = np.concatenate([np.zeros((own, d)), outside_vectors.reshape(others, d)])
-    evidence = np.array([_evidence(P, r) for P, r in zip(precision, vector, strict=True)])
+    evidence = np.array(
+        [log_evidence(P, r, np.empty((d, d))) for P, r in zip(precision, vector, strict=True)]
+    )
     opening = alpha * np.concatenate([np.full(own, gamma), masses]) / (gamma + masses.sum())
     return Slots(
         base_precision=precision,
@@ -213,49 +206,6 @@ def make_slots(
     )
 
 
-def _evidence(precision: Matrix, vector: Vector) -> float:
-    return float(0.5 * (vector @ np.linalg.solve(precision, vector) - np.linalg.slogdet(precision)[1]))
-
-
-@compiled
-def agglomerate(
-    prior: Matrix, information: Floats, vectors: Floats, gamma: float, margin: float
-) -> Indices:
-    """Merge items greedily while the log odds of the best merge exceed `margin`; one label per item.
-
-    Merging clusters of a and b items gains log Z_ab − log Z_a − log Z_b + log Γ(a+b)/(γΓ(a)Γ(b)).
-    """
-    n, d = vectors.shape
-    Q, q, labels = information.copy(), vectors.copy(), np.arange(n)
-    size, evidence, work = np.ones(n), np.empty(n), np.empty((d, d))
-    nothing = log_evidence(prior, np.zeros(d), work)
-    for i in range(n):
-        evidence[i] = log_evidence(prior + Q[i], q[i], work) - nothing
-    gain = np.full((n, n), -np.inf)
-    changed = -1
-    while True:
-        for i in range(n):
-            for j in range(i + 1, n):
-                alive = size[i] > 0.0 and size[j] > 0.0
-                if alive and (changed < 0 or i == changed or j == changed):
-                    both = log_evidence(prior + Q[i] + Q[j], q[i] + q[j], work) - nothing
-                    odds = lgamma(size[i] + size[j]) - lgamma(size[i]) - lgamma(size[j]) - log(gamma)
-                    gain[i, j] = both - evidence[i] - evidence[j] + odds
-        best = np.argmax(gain)
-        i, j = best // n, best % n
-        if gain[i, j] <= margin:
-            return labels
-        Q[i] += Q[j]
-        q[i] += q[j]
-        size[i] += size[j]
-        size[j] = 0.0
-        evidence[i] = log_evidence(prior + Q[i], q[i], work) - nothing
-        gain[j, :] = -np.inf
-        gain[:, j] = -np.inf
-        labels[labels == j] = i
-        changed = i
-
-
 def concentration(clusters: float, items: int, least: float = 0.1, most: float = 100.0) -> float:
     """The α at which a Chinese restaurant process with so many items expects so many clusters."""
     low, high = log(least), log(most)
@@ -267,21 +217,3 @@ def concentration(clusters: float, items: int, least: float = 0.1, most: float =
         else:
             high = middle
     return exp(0.5 * (low + high))
-
-
-def noisy_information(
-    gram: Matrix, moment: Vector, noise: float, variance: float
-) -> tuple[Matrix, Vector]:
-    """Information about θ in released statistics whose entries carry noise of that variance.
-
-    With Ĝ = UAUᵀ the moment is b̂ ≈ Ĝθ plus rewards' noise (covariance `variance`·Ĝ) plus released
-    noise (the moment's own, and the Gram matrix's acting on θ: at most 2·noise·I for ‖θ‖² ≤ ½).
-    Directions whose eigenvalue is within the operator norm of the noise, 2√d·std, say nothing.
-    """
-    if noise == 0.0:
-        return gram / variance, moment / variance
-    eigenvalues, U = np.linalg.eigh(gram)
-    keep = eigenvalues > 2.0 * np.sqrt(len(moment) * noise)
-    a, U = eigenvalues[keep], U[:, keep]
-    weight = a / (variance * a + 2.0 * noise)
-    return (U * (weight * a)) @ U.T, U @ (weight * (U.T @ moment))

@@ -17,7 +17,7 @@ ROUNDS, SEEDS = 100_000, 10
 VARIED: dict[str, tuple[float, ...]] = {
     "d": (5, 10, 15, 20),
     "epsilon": (0.5, 1, 2, 4, 8),
-    "L": (2, 4, 5, 6, 8),
+    "L": (2, 3, 5, 8),
     "m": (2, 4, 6, 8),
     "n": (20, 40, 60, 80),
 }
@@ -29,12 +29,12 @@ AXES = {
     "m": "true clusters m",
     "n": "users n",
 }
-BUDGETS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTAS = {0.1: "0.1", 1e-5: "0.00001"}
 RATIOS = (1.001, 1.01, 1.1, 1.5, 2.0, 5.0, 20.0)
 VARIANTS = {
     "movielens": ("printed", "top40", "clustered", "users"),
-    "yelp": ("top40", "clustered", "clustered4", "users"),
+    "yelp": ("top40", "clustered", "users"),
 }
 
 

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 HEAD = """# {title}
 
 Written by `{command}` (fclub {version}, started {started}, {seconds:,.0f} s of simulation on
-{processor}, {cores} cores), not by hand. To record another run, copy its `findings.md` over this file.
+{processor}, {cores} cores), not by hand. `fclub reproduce all` makes the full report, with ten seeds
+and 100,000 rounds, in `out/reproduce`: point FCLUB_DATA_DIR, or `--data`, at the published arrays,
+and run it again to go on where it was interrupted. To record a run here, copy its `findings.md` over
+this file.
 
 Values are mean ± one standard deviation over seeds at the last round. A difference counts when it
 exceeds two standard errors of the paired difference over seeds. Claims that begin with “ours” are not

@@ -210,7 +210,7 @@ def clusters(figure: Figure, measured: list[Measured]) -> Drawn:
             ("ari", "adjusted Rand index", 2),
         ):
             lines = [line_of(name, m.curve(name, metric), k) for k, name in enumerate(m.labels)]
-            title = f"{label.capitalize()}: {m.panel.title}"
+            title = f"{label[0].upper()}{label[1:]}: {m.panel.title}"
             name = f"{m.panel.key}-{metric}"
             drawn.charts.append(Chart(name, title, "round t", label, lines, log_x=True, digits=digits))
     return drawn

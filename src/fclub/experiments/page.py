@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -71,8 +72,8 @@ def _facts(study: Study, sections: list[Section]) -> str:
 
 
 def _counted(claims: list[Claim]) -> str:
-    verdicts = dict.fromkeys(claim.verdict for claim in claims)
-    counts = [f"{verdict} {sum(c.verdict == verdict for c in claims)}" for verdict in verdicts]
+    numbers = Counter(claim.verdict for claim in claims).most_common()
+    counts = [f"{verdict} {number}" for verdict, number in numbers]
     total = f"{len(claims)} claims, counted in every place: {', '.join(counts)}."
     return total if claims else "No claim is about this run."
 

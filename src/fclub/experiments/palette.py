@@ -15,7 +15,7 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
 
 
 class Style(NamedTuple):
-    """Names as plotly has them; `plots.py` translates."""
+    """Names as plotly has them; `plots.py` translates. A hollow marker ends with -open."""
 
     colour: str
     dash: str = "solid"
@@ -25,13 +25,13 @@ class Style(NamedTuple):
 POLICY: dict[str, Style] = {
     "cdp-fclub-dc": Style(VERMILION),
     "fclub-dc": Style(BLUE, "solid", "square"),
-    "fclub": Style(BLUE, "dash", "square"),
+    "fclub": Style(BLUE, "dash", "square-open"),
     "homo-dc": Style(GREY, "solid", "x"),
-    "homo": Style(GREY, "dash", "x"),
+    "homo": Style(GREY, "dash", "circle-open"),
     "club": Style(GREEN, "solid", "diamond"),
     "sclub": Style(SKY, "solid", "triangle-up"),
     "linucb": Style(ORANGE, "solid", "cross"),
-    "fclub-plus": Style(PURPLE, "dash", "star"),
+    "fclub-plus": Style(PURPLE, "dash", "star-open"),
     "cdp-fclub-plus": Style(PURPLE, "solid", "star"),
 }
 

@@ -100,6 +100,10 @@ class Ledger:
         """ε at this δ."""
         return epsilon_of(self.mu, delta)
 
+    def is_open(self, stream: str) -> bool:
+        """Whether a stream was started: it is paid once, also when its first release then fails."""
+        return stream in self._streams
+
     def open(self, stream: str, mechanism: Mechanism, sensitivity: float, epoch: int = 0) -> None:
         """Start a stream. A mechanism that is paid in advance is charged here, in full."""
         if MECHANISMS.get(mechanism.name) is not type(mechanism):

@@ -6,10 +6,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fclub.core.clustering import UserGraph
+from fclub.core.clustering import UserGraph, allowance, most_alike, number_by_first
+from fclub.core.kernels import distance
 from fclub.core.models import estimate_all
-from fclub.core.statistics import Packed
-from fclub.core.types import Indices
+from fclub.core.statistics import Packed, total_by_label
+from fclub.core.types import Floats, Indices, Vector
+
+TELLING_DISTANCE = 1.0
+"""A newcomer is known well enough once Eq. 3 would separate two users like it at this distance."""
 
 
 class Detector(Protocol):
@@ -18,8 +22,8 @@ class Detector(Protocol):
     def detect(self, users: Packed) -> Indices:
         """One label per user, numbered by first user."""
 
-    def add_user(self) -> None:
-        """One user more, in the next row."""
+    def add_user(self, known: bool) -> None:
+        """One user more, in the next row; `known`: as if it had been there from the start."""
 
     def arrays(self) -> dict[str, Any]:
         """What it remembers between detections."""
@@ -30,7 +34,7 @@ class Detector(Protocol):
 class OneCluster:
     """All users of a server are alike (`homo`)."""
 
-    def add_user(self) -> None:
+    def add_user(self, known: bool) -> None:
         """There is nothing to remember."""
 
     def arrays(self) -> dict[str, Any]:
@@ -43,23 +47,90 @@ class OneCluster:
         return np.zeros(len(users.counts), dtype=np.int64)
 
 
+class _Clusters:
+    """The clusters of users who have edges: their members, and what those have learned."""
+
+    def __init__(self, users: Packed, labels: Indices, guests: list[int], ridge: float) -> None:
+        settled = np.delete(np.arange(len(labels)), guests)
+        labels[settled] = number_by_first(labels[settled])
+        count = int(labels[settled].max()) + 1
+        labels[guests] = count
+        total = total_by_label(users, labels, count + 1).slice(0, count)
+        self.users, self.counts, self.theta = users, total.counts, np.empty_like(total.moment)
+        estimate_all(total.gram, total.moment, ridge, self.theta)
+        self.members: list[list[int]] = [[] for _ in range(count)]
+        for row in settled:
+            self.members[labels[row]].append(int(row))
+
+    def most_alike(self, row: int) -> int:
+        return most_alike(self.users.gram[row], self.users.moment[row], self.theta, self.counts)
+
+    def far(self, c: int, row: int, theta: Vector, factor: float) -> bool:
+        """Eq. 3 for a user and a cluster."""
+        allowed = allowance(float(self.counts[c]), float(self.users.counts[row]), factor)
+        return distance(self.theta[c], theta) > allowed
+
+    def found(self, row: int, theta: Vector) -> int:
+        """A new cluster of one user."""
+        self.counts = np.append(self.counts, self.users.counts[row])
+        self.theta = np.vstack([self.theta, theta])
+        self.members.append([])
+        return len(self.members) - 1
+
+
 class EdgeDeletion:
-    """Alg. 2, line 3: connected components of a graph that loses the edges condemned by Eq. 3."""
+    """Alg. 2, line 3: connected components of a graph that loses the edges condemned by Eq. 3.
+
+    Eq. 3 keeps the edges of a user of whom little is known, so a newcomer with edges to many would
+    hold clusters together. It is a guest first: without edges, in the cluster that predicts its data
+    best, chosen again at every detection. Once its own estimate is narrow enough for Eq. 3 to tell
+    it settles: with edges to the members of that cluster, or alone if Eq. 3 keeps it from them.
+    """
 
     def __init__(self, graph: UserGraph, deletion: float, ridge: float) -> None:
         self.graph, self.deletion, self.ridge = graph, deletion, ridge
+        self.guests: list[int] = []
 
-    def add_user(self) -> None:
-        self.graph.add_user()
+    def add_user(self, known: bool) -> None:
+        row = self.graph.add_user()
+        if known:
+            self.graph.link(row, range(row))
+        else:
+            self.guests.append(row)
 
     def detect(self, users: Packed) -> Indices:
         theta = np.empty_like(users.moment)
         estimate_all(users.gram, users.moment, self.ridge, theta)
         self.graph.delete_far(theta, users.counts, self.deletion)
-        return self.graph.components()
+        labels = self.graph.components()
+        return self._place(users, theta, labels) if self.guests else labels
+
+    def _telling(self, count: int, dim: int) -> bool:
+        """With fewer observations than dimensions an estimate is more about the ridge than the user."""
+        own = float(count)
+        return count >= dim and allowance(own, own, self.deletion) <= TELLING_DISTANCE
+
+    def _place(self, users: Packed, theta: Floats, labels: Indices) -> Indices:
+        """Let guests settle who can, in the order of arrival; then give the others a cluster."""
+        clusters = _Clusters(users, labels, self.guests, self.ridge)
+        guests, self.guests = self.guests, []
+        for row in guests:
+            if not self._telling(int(users.counts[row]), theta.shape[1]):
+                self.guests.append(row)
+                continue
+            c = clusters.most_alike(row)
+            if clusters.far(c, row, theta[row], self.deletion):
+                c = clusters.found(row, theta[row])
+            self.graph.link(row, clusters.members[c])
+            clusters.members[c].append(row)
+            labels[row] = c
+        for row in self.guests:
+            labels[row] = clusters.most_alike(row)
+        return number_by_first(labels)
 
     def arrays(self) -> dict[str, Any]:
-        return self.graph.arrays()
+        return self.graph.arrays() | {"guests": np.array(self.guests, dtype=np.int64)}
 
     def restore(self, arrays: dict[str, Any]) -> None:
         self.graph.restore(arrays)
+        self.guests = arrays["guests"].tolist()

@@ -44,6 +44,7 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
+from fclub.protocol.numbering import members_of, number_clusters
 
 
 class _Staged(NamedTuple):
@@ -89,6 +90,7 @@ class LocalServer:
         self.noise = noise
         self.link = link
         self.cluster_of: Indices = np.zeros(len(users.counts), dtype=np.int64)
+        self.reported = 0
         self.ids: list[int] = []
         self.groups: list[int] = []
         self.clusters = LocalClusters.zeros(0, self.dim, depth)
@@ -98,19 +100,24 @@ class LocalServer:
         self.next_id = 0
 
     def add_user(self) -> int:
-        """A user who was not there before joins the cluster with most observations; returns its row."""
+        """A user who was not there before joins the cluster with most observations; returns its row.
+
+        Before the first observation nothing tells it from those who are there: it is one of them.
+        """
         row = len(self.users.counts)
         if len(self._room.counts) == row:
             self._room = self.users.doubled()
         self.users = self._room.slice(0, row + 1)
-        self.detector.add_user()
+        known = not self.users.counts.any()
+        self.detector.add_user(known)
         if row == 0:
             self.clusters = LocalClusters.zeros(1, self.dim, self.depth)
             self.clusters.gram[0] = self.rules.report_shift * np.eye(self.dim)
         self.cluster_of = np.append(self.cluster_of, np.argmax(self.clusters.counts))
-        if self.staged is not None:
-            largest = np.argmax(self.staged.totals.counts)
-            self.staged = self.staged._replace(labels=np.append(self.staged.labels, largest))
+        if known:
+            self.reported = row + 1
+            if self.staged is not None:
+                self.staged = self.staged._replace(labels=np.append(self.staged.labels, 0))
         if self.asked is not None:
             self._report(self.asked)
         return row
@@ -134,12 +141,20 @@ class LocalServer:
             self._hand_out(c, Statistics(gram, moment, int(count)))
 
     def _hand_out(self, c: int, statistics: Statistics) -> None:
-        """Upload, or hold until there is a plan; each release stays a message of its own."""
+        """Upload, or hold until there is a plan.
+
+        Each noisy release stays a message of its own, and there are at most t_c of a cluster. Exact
+        ones are without limit, so those of a cluster are held as their sum.
+        """
         if self.staged is None and self.ids:
             message = Upload(write_id(self.ids[c]), write_statistics(statistics))
             self.link.to_global(self.server, message)
-        else:
-            self.held.append((c, statistics))
+            return
+        if self.rules.noise_std == 0.0:
+            earlier = sum((st for k, st in self.held if k == c), Statistics.zeros(self.dim))
+            self.held = [(k, st) for k, st in self.held if k != c]
+            statistics = earlier + statistics
+        self.held.append((c, statistics))
 
     def receive(self, message: Message) -> None:
         match message:
@@ -172,7 +187,10 @@ class LocalServer:
         totals = total_by_label(self.users, labels, count)
         side = self.dim + 1 if self.depth else 0
         nodes, noise = np.zeros((count, self.depth, side, side)), np.zeros((count, side, side))
-        ids = self._number(labels, count)
+        known = dict(
+            zip(members_of(self.cluster_of[: self.reported], len(self.ids)), self.ids, strict=True)
+        )
+        ids, self.next_id = number_clusters(labels, count, known, self.next_id)
         clusters = []
         for c in range(count):
             total = Statistics.of(totals, c).shifted(self.rules.report_shift)
@@ -183,23 +201,6 @@ class LocalServer:
             clusters.append(ClusterStatistics(write_id(ids[c]), write_statistics(total)))
         self.staged = _Staged(phase, ids, labels, totals, nodes, noise)
         self.link.to_global(self.server, Report(phase, tuple(clusters)))
-
-    def _number(self, labels: Indices, count: int) -> list[int]:
-        """An id per cluster: the old one where the membership is the same, else a new one."""
-        old_of = dict(zip(self._members(self.cluster_of, len(self.ids)), self.ids, strict=True))
-        ids = []
-        for members in self._members(labels, count):
-            number = old_of.get(members)
-            if number is None:
-                number, self.next_id = self.next_id, self.next_id + 1
-            ids.append(number)
-        return ids
-
-    @staticmethod
-    def _members(labels: Indices, count: int) -> list[bytes]:
-        order = np.argsort(labels, kind="stable")
-        bounds = np.searchsorted(labels[order], np.arange(1, count))
-        return [part.tobytes() for part in np.split(order, bounds)] if count else []
 
     def _adopt(self, plan: Plan) -> None:
         """Alg. 2, lines 8–16: start from the global statistics with fresh buffers.
@@ -218,7 +219,10 @@ class LocalServer:
                 self._hand_out(c, statistics)
             return
         clusters = LocalClusters.zeros(len(staged.ids), self.dim, self.depth)
-        now = total_by_label(self.users, staged.labels, len(staged.ids))
+        largest = np.argmax(staged.totals.counts)
+        newcomers = np.full(len(self.users.counts) - len(staged.labels), largest, dtype=np.int64)
+        labels = np.concatenate([staged.labels, newcomers])
+        now = total_by_label(self.users, labels, len(staged.ids))
         clusters.nodes[:], clusters.noise[:] = staged.nodes, staged.noise
         clusters.leaves[:] = 1
         for c, (start, entry) in enumerate(zip(starts, plan.clusters, strict=True)):
@@ -228,7 +232,8 @@ class LocalServer:
             clusters.buffer_gram[c] += now.gram[c] - staged.totals.gram[c]
             clusters.buffer_moment[c] += now.moment[c] - staged.totals.moment[c]
             clusters.buffer_count[c] = now.counts[c] - staged.totals.counts[c]
-        self.clusters, self.cluster_of, self.ids = clusters, staged.labels, staged.ids
+        self.clusters, self.cluster_of, self.ids = clusters, labels, staged.ids
+        self.reported = len(staged.labels)
         self.groups = [entry.group for entry in plan.clusters]
 
     def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -238,7 +243,7 @@ class LocalServer:
         arrays["cluster_of"] = self.cluster_of
         arrays |= pack_statistics([statistics for _, statistics in self.held], self.dim, "held.")
         values: dict[str, Any] = {"ids": self.ids, "groups": self.groups, "next_id": self.next_id}
-        values |= {"asked": self.asked, "held": [c for c, _ in self.held]}
+        values |= {"asked": self.asked, "held": [c for c, _ in self.held], "reported": self.reported}
         if self.staged is not None:
             arrays |= flatten(self.staged, "staged.")
             values["staged"] = {"phase": self.staged.phase, "ids": self.staged.ids}
@@ -256,6 +261,7 @@ class LocalServer:
         self.cluster_of = arrays["cluster_of"]
         self.ids, self.groups = list(values["ids"]), list(values["groups"])
         self.next_id, self.asked = int(values["next_id"]), values["asked"]
+        self.reported = int(values["reported"])
         self.held = list(zip(values["held"], unpack_statistics(arrays, "held."), strict=True))
         staged = values.get("staged")
         self.staged = rebuild(_Staged.empty(**staged), arrays, "staged.") if staged else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
+from math import inf
 
 import msgspec
 import numpy as np
@@ -185,6 +186,14 @@ def read_statistics(data: bytes, dim: int) -> Statistics:
     gram[rows, columns] = values[: len(rows)]
     gram[columns, rows] = values[: len(rows)]
     return Statistics(gram, values[len(rows) :], count)
+
+
+def read_released(data: bytes, noise: float, dim: int) -> tuple[Statistics, float]:
+    """Statistics that someone has released, and the variance of the noise in each entry."""
+    statistics = read_statistics(data, dim)
+    if statistics.count < 0 or not 0.0 <= noise < inf:
+        raise InvalidMessage(f"{statistics.count} observations with noise {noise!r} make no sense")
+    return statistics, noise
 
 
 def read_count(data: bytes) -> int:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fclub.core.clustering import number_by_first
-from fclub.core.mixture import agglomerate, concentration, noisy_information
+from fclub.core.evidence import agglomerate, noisy_information
+from fclub.core.mixture import concentration
 from fclub.core.statistics import Statistics
 from fclub.core.types import Indices
 from fclub.errors import InvalidMessage
@@ -20,7 +21,7 @@ from fclub.protocol.messages import (
     Share,
     Shares,
     read_id,
-    read_statistics,
+    read_released,
     write_id,
     write_statistics,
 )
@@ -54,17 +55,18 @@ class MixtureGlobal:
             self._changed = False
 
     def receive(self, server: int, message: Message) -> None:
-        if not isinstance(message, Digest):
-            raise InvalidMessage(f"the global server does not take a {type(message).__name__}")
+        if not isinstance(message, Digest) or server not in self._sent:
+            kind = type(message).__name__
+            raise InvalidMessage(f"the global server does not take a {kind} from server {server}")
         dim = len(self.rules.prior)
         news = {
-            (server, read_id(entry.cluster)): (read_statistics(entry.statistics, dim), entry.noise)
+            (server, read_id(entry.cluster)): read_released(entry.statistics, entry.noise, dim)
             for entry in message.news
         }
         present = {(server, read_id(cluster)) for cluster in message.present}
         kept = {member: known for member, known in self.known.items() if member in present}
-        if (kept | news).keys() & present != present:
-            raise InvalidMessage("a digest refers to statistics that were never sent")
+        if (kept | news).keys() != present:
+            raise InvalidMessage("a digest must bring the statistics of the clusters that it names")
         others = {member: known for member, known in self.known.items() if member[0] != server}
         self.known, self._changed = others | kept | news, True
 

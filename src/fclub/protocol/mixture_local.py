@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 import numpy as np
 
 from fclub.core.clustering import number_by_first
-from fclub.core.mixture import (
-    SLOTS,
-    concentration,
-    make_slots,
-    noisy_information,
-    sample_partitions,
-)
+from fclub.core.evidence import noisy_information
+from fclub.core.mixture import SLOTS, concentration, make_slots, sample_partitions
 from fclub.core.mixture_round import MixtureRound, feedback, recommend
 from fclub.core.packing import flatten
 from fclub.core.statistics import Statistics, total_by_label
@@ -29,7 +24,7 @@ from fclub.protocol.messages import (
     PhaseStart,
     Shares,
     read_id,
-    read_statistics,
+    read_released,
     write_id,
     write_statistics,
 )
@@ -173,15 +168,17 @@ class MixtureLocal:
     def _adopt(self, message: Shares) -> None:
         """Take what others know; it counts from the next detection on."""
         arrived = {
-            share.number: (read_statistics(share.statistics, self.dim), share.noise, share.clusters)
+            share.number: (*read_released(share.statistics, share.noise, self.dim), share.clusters)
             for share in message.news
         }
         known = self.outside | arrived
         if not known.keys() >= set(message.present):
             raise InvalidMessage("shares refer to statistics that were never sent")
+        if not 0.0 < message.gamma < inf or any(share.clusters < 1 for share in message.news):
+            raise InvalidMessage("shares have a prior mass that is not positive")
+        groups = {read_id(cluster): group for cluster, group in message.groups}
         self.outside = {number: known[number] for number in message.present}
-        self.groups = {read_id(cluster): group for cluster, group in message.groups}
-        self.gamma = message.gamma
+        self.groups, self.gamma = groups, message.gamma
 
     def group_labels(self) -> Indices:
         """The global cluster of each user; users of clusters that no one has seen get a number < 0."""

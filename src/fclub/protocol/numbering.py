@@ -16,6 +16,19 @@ def members_of(labels: Indices, clusters: int) -> list[bytes]:
     return [part.tobytes() for part in np.split(order, bounds)] if clusters else []
 
 
+def number_clusters(
+    labels: Indices, clusters: int, known: dict[bytes, int], following: int
+) -> tuple[list[int], int]:
+    """One number per cluster: the known one of its members, else the next; and what follows."""
+    numbers = []
+    for members in members_of(labels, clusters):
+        number = known.get(members)
+        if number is None:
+            number, following = following, following + 1
+        numbers.append(number)
+    return numbers, following
+
+
 class Numbering:
     """Remembers the numbers of the last partition; a set of users that is new gets a new number."""
 
@@ -25,14 +38,10 @@ class Numbering:
 
     def number(self, labels: Indices) -> list[int]:
         """One number per cluster 0, 1, … of the labels."""
-        numbers: dict[bytes, int] = {}
-        for members in members_of(labels, int(labels.max()) + 1 if len(labels) else 0):
-            known = self._numbers.get(members)
-            if known is None:
-                known, self.next = self.next, self.next + 1
-            numbers[members] = known
-        self._numbers = numbers
-        return list(numbers.values())
+        clusters = int(labels.max()) + 1
+        numbers, self.next = number_clusters(labels, clusters, self._numbers, self.next)
+        self._numbers = dict(zip(members_of(labels, clusters), numbers, strict=True))
+        return numbers
 
     def state_of(self) -> dict[str, Any]:
         return {"next": self.next, "numbers": [(m.hex(), n) for m, n in self._numbers.items()]}

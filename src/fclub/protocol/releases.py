@@ -68,15 +68,16 @@ class PrivateReleases:
 
     def advance(self) -> None:
         schedule = self.plan.schedule
-        open_rows = np.nonzero(self.steps < len(schedule))[0]
-        due = open_rows[self.users.counts[open_rows] >= schedule[self.steps[open_rows]]]
+        following = np.searchsorted(schedule, self.covered.counts, side="right")
+        open_rows = np.nonzero(following < len(schedule))[0]
+        due = open_rows[self.users.counts[open_rows] >= schedule[following[open_rows]]]
         for row in due:
             self._release(int(row))
 
     def _release(self, row: int) -> None:
         step = int(self.steps[row])
         stream = f"{self.name}/{row}"
-        if step == 0:
+        if not self.ledger.is_open(stream):
             self.ledger.open(stream, self.plan.mechanism, self.plan.sensitivity)
         new = int(self.users.counts[row] - self.covered.counts[row])
         self.ledger.release(stream, new)

@@ -1,0 +1,84 @@
+"""What data say of a vector, and how well the data of several fit one vector.
+
+Every item (a user, or a cluster of other servers) is known by its information about its own vector θ: a
+precision Q and a vector q such that its likelihood is proportional to exp(qᵀθ − ½θᵀQθ). A cluster's
+vector has the prior N(0, P₀⁻¹); with P = P₀ + ΣQ and r = Σq over its items, its evidence is
+
+    log Z = ½ log det P₀ − ½ log det P + ½ rᵀP⁻¹r.
+"""
+
+from __future__ import annotations
+
+from math import lgamma, log
+
+import numpy as np
+
+from fclub.core.compiling import compiled
+from fclub.core.kernels import dot, invert, multiply
+from fclub.core.types import Floats, Indices, Matrix, Vector
+
+
+@compiled
+def log_evidence(precision: Matrix, vector: Vector, inverse: Matrix) -> float:
+    """−½ log det P + ½ rᵀP⁻¹r; leaves P⁻¹ in `inverse`."""
+    logdet = invert(precision, inverse)
+    estimate = np.empty(vector.shape[0])
+    multiply(inverse, vector, estimate)
+    return 0.5 * (dot(vector, estimate) - logdet)
+
+
+@compiled
+def agglomerate(
+    prior: Matrix, information: Floats, vectors: Floats, gamma: float, margin: float
+) -> Indices:
+    """Merge items greedily while the log odds of the best merge exceed `margin`; one label per item.
+
+    Merging clusters of a and b items gains log Z_ab − log Z_a − log Z_b + log Γ(a+b)/(γΓ(a)Γ(b)).
+    """
+    n, d = vectors.shape
+    Q, q, labels = information.copy(), vectors.copy(), np.arange(n)
+    size, evidence, work = np.ones(n), np.empty(n), np.empty((d, d))
+    nothing = log_evidence(prior, np.zeros(d), work)
+    for i in range(n):
+        evidence[i] = log_evidence(prior + Q[i], q[i], work) - nothing
+    gain = np.full((n, n), -np.inf)
+    changed = -1
+    while True:
+        for i in range(n):
+            for j in range(i + 1, n):
+                alive = size[i] > 0.0 and size[j] > 0.0
+                if alive and (changed < 0 or i == changed or j == changed):
+                    both = log_evidence(prior + Q[i] + Q[j], q[i] + q[j], work) - nothing
+                    odds = lgamma(size[i] + size[j]) - lgamma(size[i]) - lgamma(size[j]) - log(gamma)
+                    gain[i, j] = both - evidence[i] - evidence[j] + odds
+        best = np.argmax(gain)
+        i, j = best // n, best % n
+        if gain[i, j] <= margin:
+            return labels
+        Q[i] += Q[j]
+        q[i] += q[j]
+        size[i] += size[j]
+        size[j] = 0.0
+        evidence[i] = log_evidence(prior + Q[i], q[i], work) - nothing
+        gain[j, :] = -np.inf
+        gain[:, j] = -np.inf
+        labels[labels == j] = i
+        changed = i
+
+
+def noisy_information(
+    gram: Matrix, moment: Vector, noise: float, variance: float
+) -> tuple[Matrix, Vector]:
+    """Information about θ in released statistics whose entries carry noise of that variance.
+
+    With Ĝ = UAUᵀ the moment is b̂ ≈ Ĝθ plus rewards' noise (covariance `variance`·Ĝ) plus released
+    noise (the moment's own, and the Gram matrix's acting on θ: at most 2·noise·I for ‖θ‖² ≤ ½).
+    Directions whose eigenvalue is within the operator norm of the noise, 2√d·std, say nothing.
+    """
+    if noise == 0.0:
+        return gram / variance, moment / variance
+    eigenvalues, U = np.linalg.eigh(gram)
+    keep = eigenvalues > 2.0 * np.sqrt(len(moment) * noise)
+    a, U = eigenvalues[keep], U[:, keep]
+    weight = a / (variance * a + 2.0 * noise)
+    return (U * (weight * a)) @ U.T, U @ (weight * (U.T @ moment))

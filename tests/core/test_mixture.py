@@ -1,0 +1,315 @@
+"""The mixture of users: evidence, Gibbs sampling, agglomeration, learned concentrations."""
+
+from itertools import product
+from math import lgamma, log
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fclub.core.evidence import agglomerate, log_evidence, noisy_information
+from fclub.core.mixture import Slots, concentration, make_slots, sample_partitions
+
+Item = tuple[np.ndarray, np.ndarray]
+
+
+def items(seed: int, count: int, dim: int, strength: float = 6.0) -> list[Item]:
+    """Information of users of whom every other has the opposite vector."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(count):
+        root = rng.standard_normal((dim, dim + 2)) * np.sqrt(strength / dim)
+        Q = root @ root.T
+        theta = (1.0 if i % 2 else -1.0) * np.full(dim, 0.3)
+        made.append((Q, Q @ theta + np.linalg.cholesky(Q) @ rng.standard_normal(dim)))
+    return made
+
+
+def evidence(prior: np.ndarray, parts: list[Item]) -> float:
+    """log Z of the module's docstring."""
+    P = prior + sum(Q for Q, _ in parts)
+    r = sum((q for _, q in parts), np.zeros(len(prior)))
+    both = np.linalg.slogdet(prior)[1] - np.linalg.slogdet(P)[1]
+    return float(0.5 * both + 0.5 * r @ np.linalg.solve(P, r))
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("count", [1, 3])
+def test_evidence_is_the_integral_of_the_likelihood_over_the_prior(dim: int, count: int) -> None:
+    """By summing over a grid so fine and wide that the error is far below the tolerance."""
+    prior, parts = 1.5 * np.eye(dim) + 0.3, items(1, count, dim)
+    axis = np.linspace(-9.0, 9.0, 901)
+    theta = np.stack(np.meshgrid(*[axis] * dim), axis=-1).reshape(-1, dim)
+    exponent = -0.5 * np.einsum("ni,ij,nj->n", theta, prior, theta)
+    exponent += 0.5 * np.linalg.slogdet(prior)[1] - 0.5 * dim * log(2 * np.pi)
+    for Q, q in parts:
+        exponent += theta @ q - 0.5 * np.einsum("ni,ij,nj->n", theta, Q, theta)
+    integral = np.exp(exponent).sum() * (axis[1] - axis[0]) ** dim
+    work = np.empty((dim, dim))
+    P, r = prior + sum(Q for Q, _ in parts), np.asarray(sum(q for _, q in parts))
+    computed = log_evidence(P, r, work) - log_evidence(prior, np.zeros(dim), work)
+    assert computed == pytest.approx(log(integral), abs=1e-9)
+    assert computed == pytest.approx(evidence(prior, parts), abs=1e-9)
+
+
+def set_partitions(elements: list[int]) -> list[list[list[int]]]:
+    if not elements:
+        return [[]]
+    first, rest = elements[0], elements[1:]
+    found = []
+    for blocks in set_partitions(rest):
+        found.append([[first], *blocks])
+        for k in range(len(blocks)):
+            found.append([*blocks[:k], [first, *blocks[k]], *blocks[k + 1 :]])
+    return found
+
+
+class Tiny:
+    """A problem whose partitions can all be listed; `outside` clusters are known from elsewhere."""
+
+    def __init__(self, users: int, dim: int, outside: int, alpha: float = 1.3, gamma: float = 0.8):
+        self.dim, self.alpha, self.gamma = dim, alpha, gamma
+        self.prior = 2.0 * np.eye(dim)
+        self.users = items(5, users, dim)
+        self.outside = items(6, outside, dim, strength=12.0)
+        self.masses = np.arange(1.0, outside + 1.0)
+        self.Q, self.q = (np.array(part) for part in zip(*self.users, strict=True))
+
+    def slots(self) -> Slots:
+        Q = np.array([Q for Q, _ in self.outside])
+        q = np.array([q for _, q in self.outside])
+        return make_slots(self.prior, Q, q, self.masses, len(self.users), self.alpha, self.gamma)
+
+    def key(self, labels: np.ndarray) -> frozenset[tuple[int, frozenset[int]]]:
+        """A partition: own clusters are alike (−1), an outside one is itself."""
+        first = len(self.users)
+        return frozenset(
+            (int(c) - first if c >= first else -1, frozenset(np.flatnonzero(labels == c).tolist()))
+            for c in np.unique(labels)
+        )
+
+    def posterior(self) -> dict[frozenset[tuple[int, frozenset[int]]], float]:
+        """Every partition's probability. An outside cluster's mass is that of a table already open."""
+        share = self.alpha / (self.gamma + self.masses.sum())
+        logs = {}
+        for places in product(range(-1, len(self.outside)), repeat=len(self.users)):
+            at_home = [u for u, place in enumerate(places) if place < 0]
+            base, clusters = 0.0, []
+            for k, known in enumerate(self.outside):
+                members = [u for u, place in enumerate(places) if place == k]
+                if members:
+                    mass = share * self.masses[k]
+                    base += lgamma(mass + len(members)) - lgamma(mass)
+                    base += evidence(self.prior, [known, *(self.users[u] for u in members)])
+                    base -= evidence(self.prior, [known])
+                    clusters.append((k, frozenset(members)))
+            for blocks in set_partitions(at_home):
+                total = base
+                for block in blocks:
+                    total += log(share * self.gamma) + lgamma(len(block))
+                    total += evidence(self.prior, [self.users[u] for u in block])
+                own = [(-1, frozenset(block)) for block in blocks]
+                logs[frozenset([*clusters, *own])] = total
+        top = max(logs.values())
+        weights = {partition: np.exp(value - top) for partition, value in logs.items()}
+        total = sum(weights.values())
+        return {partition: weight / total for partition, weight in weights.items()}
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Exact posterior means and covariances of the users' vectors, expected number of clusters."""
+        n = len(self.users)
+        mean, second, clusters = np.zeros((n, self.dim)), np.zeros((n, self.dim, self.dim)), 0.0
+        for partition, weight in self.posterior().items():
+            clusters += weight * len(partition)
+            for k, members in partition:
+                parts = [self.users[u] for u in members] + ([self.outside[k]] if k >= 0 else [])
+                C = np.linalg.inv(self.prior + sum(Q for Q, _ in parts))
+                theta = C @ sum(q for _, q in parts)
+                for u in members:
+                    mean[u] += weight * theta
+                    second[u] += weight * (C + np.outer(theta, theta))
+        return mean, second - mean[:, :, None] * mean[:, None, :], clusters
+
+    def sample(self, sweeps: int, seed: int, labels: np.ndarray) -> tuple[np.ndarray, ...]:
+        n = len(self.users)
+        mean, covariance = np.empty((n, self.dim)), np.empty((n, self.dim, self.dim))
+        best = np.empty(n, dtype=np.int64)
+        rng = np.random.default_rng(seed)
+        burn = sweeps // 10
+        slots = self.slots()
+        clusters = sample_partitions(
+            slots, self.Q, self.q, labels, sweeps, burn, rng, mean, covariance, best
+        )
+        return mean, covariance, np.array(clusters), best
+
+
+TINY = [(3, 1, 0), (4, 2, 0), (3, 1, 2), (3, 2, 1)]
+
+
+@pytest.mark.parametrize(("users", "dim", "outside"), TINY)
+def test_gibbs_visits_partitions_as_often_as_they_are_probable(
+    users: int, dim: int, outside: int
+) -> None:
+    tiny = Tiny(users, dim, outside)
+    exact = tiny.posterior()
+    visits: dict[object, float] = dict.fromkeys(exact, 0.0)
+    labels, runs = np.zeros(users, dtype=np.int64), 2500
+    for run in range(runs):
+        tiny.sample(1, run, labels)
+        visits[tiny.key(labels)] += 1 / runs
+    distance = 0.5 * sum(abs(visits[partition] - exact[partition]) for partition in exact)
+    assert max(exact.values()) < 0.9, "nothing to be uncertain about"
+    assert distance < 0.05
+
+
+@pytest.mark.parametrize(("users", "dim", "outside"), TINY)
+def test_gibbs_averages_are_the_posterior_moments(users: int, dim: int, outside: int) -> None:
+    """Within six standard errors, counting ten sweeps as one independent draw."""
+    tiny, sweeps = Tiny(users, dim, outside), 3000
+    mean, covariance, clusters, best = tiny.sample(sweeps, 1, np.zeros(users, dtype=np.int64))
+    exact_mean, exact_covariance, exact_clusters = tiny.moments()
+    error = 6.0 / np.sqrt(sweeps / 10)
+    spread = np.sqrt(np.array([np.diag(C) for C in exact_covariance]))
+    assert np.all(abs(mean - exact_mean) < error * spread)
+    scale = np.array([np.outer(s, s) for s in spread])
+    assert np.all(abs(covariance - exact_covariance) < 2.0 * error * scale)
+    assert clusters == pytest.approx(exact_clusters, abs=error)
+    assert is_most_probable(tiny, best)
+
+
+def is_most_probable(tiny: Tiny, labels: np.ndarray) -> bool:
+    posterior = tiny.posterior()
+    return bool(np.isclose(posterior[tiny.key(labels)], max(posterior.values())))
+
+
+@pytest.mark.parametrize("alpha", [0.2, 20.0])
+def test_the_best_partition_is_the_most_probable(alpha: float) -> None:
+    """Also where outside clusters are so likely that their mass counts beside their users."""
+    tiny = Tiny(4, 1, 1, alpha=alpha, gamma=0.5)
+    *_, best = tiny.sample(1000, 1, np.zeros(4, dtype=np.int64))
+    assert is_most_probable(tiny, best)
+
+
+def test_a_slot_that_was_emptied_is_its_base_again() -> None:
+    """Bit for bit: nothing of a user who left stays behind."""
+    tiny = Tiny(4, 2, 1)
+    slots, labels = tiny.slots(), np.zeros(4, dtype=np.int64)
+    out = np.empty((4, 2)), np.empty((4, 2, 2)), np.empty(4, dtype=np.int64)
+    sample_partitions(slots, tiny.Q, tiny.q, labels, 50, 10, np.random.default_rng(0), *out)
+    empty = np.flatnonzero(slots.size == 0.0)
+    assert len(empty) > 0
+    np.testing.assert_array_equal(slots.precision[empty], slots.base_precision[empty])
+    np.testing.assert_array_equal(slots.vector[empty], slots.base_vector[empty])
+    np.testing.assert_array_equal(slots.evidence[empty], slots.base_evidence[empty])
+
+
+def test_masses_of_slots_split_alpha() -> None:
+    """One fresh own slot and all outside ones together have the mass α."""
+    slots = Tiny(3, 2, 2, alpha=1.7, gamma=0.4).slots()
+    assert slots.opening[0] + slots.opening[3:].sum() == pytest.approx(1.7)
+    assert slots.opening[4] == pytest.approx(2 * slots.opening[3])
+    assert slots.outside == 3
+
+
+def slow_agglomerate(prior: np.ndarray, users: list[Item], gamma: float, margin: float) -> list[int]:
+    """Every pair again at every step, from the members' own information."""
+    clusters = [[i] for i in range(len(users))]
+
+    def value(members: list[int]) -> float:
+        return evidence(prior, [users[i] for i in members]) + lgamma(len(members)) + log(gamma)
+
+    while len(clusters) > 1:
+        pairs = [(a, b) for a in range(len(clusters)) for b in range(a + 1, len(clusters))]
+        gains = [
+            value(clusters[a] + clusters[b]) - value(clusters[a]) - value(clusters[b]) for a, b in pairs
+        ]
+        k = int(np.argmax(gains))
+        if gains[k] <= margin:
+            break
+        a, b = pairs[k]
+        clusters[a] += clusters.pop(b)
+    label_of = {i: min(members) for members in clusters for i in members}
+    return [label_of[i] for i in range(len(users))]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 3), st.sampled_from([-2.0, 0.0, 2.0]))
+def test_agglomerate_equals_the_slow_version(seed: int, count: int, dim: int, margin: float) -> None:
+    users, prior = items(seed, count, dim, strength=20.0), 2.0 * np.eye(dim)
+    Q, q = (np.array(part) for part in zip(*users, strict=True))
+    labels = agglomerate(prior, Q, q, 0.7, margin)
+    assert labels.tolist() == slow_agglomerate(prior, users, 0.7, margin)
+
+
+def test_a_higher_margin_never_merges_more() -> None:
+    users, prior = items(2, 8, 2, strength=20.0), 2.0 * np.eye(2)
+    Q, q = (np.array(part) for part in zip(*users, strict=True))
+    counts = [
+        len(np.unique(agglomerate(prior, Q, q, 1.0, margin))) for margin in (-50.0, 0.0, 3.0, 1e9)
+    ]
+    assert counts == sorted(counts)
+    assert counts[0] == 1
+    assert counts[-1] == 8
+
+
+@given(st.floats(0.11, 90.0), st.integers(2, 500))
+def test_concentration_inverts_the_expected_number_of_clusters(alpha: float, count: int) -> None:
+    expected = sum(alpha / (alpha + i) for i in range(count))
+    assert concentration(expected, count) == pytest.approx(alpha, rel=1e-6)
+
+
+def test_concentration_stays_within_its_limits() -> None:
+    assert concentration(1.0, 50) == pytest.approx(0.1)
+    assert concentration(50.0, 50) == pytest.approx(100.0)
+
+
+def noisy(
+    rng: np.random.Generator, gram: np.ndarray, moment: np.ndarray, std: float
+) -> tuple[np.ndarray, np.ndarray]:
+    N = rng.standard_normal(gram.shape)
+    return gram + std * (N + N.T) / np.sqrt(2), moment + std * rng.standard_normal(len(moment))
+
+
+def test_information_without_noise_is_exact_and_the_limit_of_little_noise() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 3))
+    gram, moment = X.T @ X, X.T @ rng.standard_normal(50)
+    Q, q = noisy_information(gram, moment, 0.0, 0.2)
+    np.testing.assert_array_equal(Q, gram / 0.2)
+    np.testing.assert_array_equal(q, moment / 0.2)
+    near_Q, near_q = noisy_information(gram, moment, 1e-12, 0.2)
+    np.testing.assert_allclose(near_Q, Q, rtol=1e-9)
+    np.testing.assert_allclose(near_q, q, rtol=1e-9)
+
+
+def test_directions_within_the_noise_have_no_weight() -> None:
+    """Data in one direction only: the others carry noise alone, and say nothing."""
+    rng = np.random.default_rng(1)
+    gram, moment = np.diag([400.0, 0.0, 0.0]), np.array([120.0, 0.0, 0.0])
+    Q, q = noisy_information(*noisy(rng, gram, moment, 2.0), 4.0, 0.2)
+    assert np.linalg.matrix_rank(Q) == 1
+    assert Q[0, 0] > 100.0
+    assert np.linalg.norm(np.linalg.pinv(Q) @ q) == pytest.approx(0.3, abs=0.05)
+    nothing = noisy_information(*noisy(rng, np.zeros((3, 3)), np.zeros(3), 2.0), 4.0, 0.2)
+    assert not np.any(nothing[0])
+    assert not np.any(nothing[1])
+
+
+@pytest.mark.parametrize("std", [1.0, 5.0, 20.0])
+@pytest.mark.parametrize("count", [500, 5000])
+def test_noisy_information_is_not_overconfident(std: float, count: int) -> None:
+    """(q − Qθ)ᵀQ⁺(q − Qθ) is at most a χ² of the rank, on average, for vectors of norm √½."""
+    rng = np.random.default_rng(int(std) + count)
+    d, variance, total, ranks = 4, 0.17, 0.0, 0
+    for _ in range(300):
+        theta = rng.standard_normal(d)
+        theta *= np.sqrt(0.5) / np.linalg.norm(theta)
+        X = rng.standard_normal((count, d))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        y = X @ theta + np.sqrt(variance) * rng.standard_normal(count)
+        Q, q = noisy_information(*noisy(rng, X.T @ X, X.T @ y, std), std**2, variance)
+        error = q - Q @ theta
+        total += float(error @ np.linalg.pinv(Q, hermitian=True) @ error)
+        ranks += int(np.linalg.matrix_rank(Q))
+    assert ranks > 300, "some directions are known"
+    assert total < ranks * (1.0 + 4.0 * np.sqrt(2.0 / ranks))

@@ -1,0 +1,393 @@
+"""The mixture policies between servers: what is sent, what it depends on, what is refused."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import fclub
+from fclub.core.statistics import Statistics
+from fclub.core.types import Matrix
+from fclub.errors import InvalidMessage, PrivacyError, UnknownName
+from fclub.policies.mixture import MixturePolicy
+from fclub.privacy.ledger import Ledger
+from fclub.privacy.levels import Flag, level_named
+from fclub.protocol import messages as m
+from fclub.protocol.mixture_local import MixtureLocal
+
+SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
+QUICK = {"first_release": 10, "release_ratio": 1.3, "ratio": 1.3, "sweeps": 8}
+ROUNDS = 300
+
+pytestmark = pytest.mark.usefixtures("recorded")
+
+
+def started(name: str, **parameters: object) -> tuple[MixturePolicy, fclub.Environment]:
+    environment = fclub.make_environment("synthetic", **SMALL)
+    environment.start(4)
+    policy = fclub.make_policy(name, **(QUICK | parameters))
+    policy.start(environment.problem, environment.server_of, seed=2)
+    return policy, environment
+
+
+Change = Callable[[float], float]
+
+
+def play(
+    policy: MixturePolicy,
+    environment: fclub.Environment,
+    rounds: int = ROUNDS,
+    change: Change = float,
+) -> list[tuple[int, int, np.ndarray, float]]:
+    """Rounds of the policy, whose rewards `change` may alter."""
+    history = []
+    for _ in range(rounds):
+        user, items = environment.visit()
+        index = policy.recommend(user, items)
+        reward = change(environment.feedback(index).reward)
+        policy.update(user, items[index], reward)
+        history.append((user, index, items[index], reward))
+    return history
+
+
+def digests(policy: MixturePolicy) -> list[tuple[int, m.Digest]]:
+    return [(s.server, s.message) for s in policy.link.sent if isinstance(s.message, m.Digest)]
+
+
+def members(server: MixtureLocal) -> dict[int, frozenset[int]]:
+    """The users behind each id that the server uses now."""
+    count = len(server.labels)
+    labels = np.arange(count) if server.rules.separate else server.labels
+    clusters: dict[int, set[int]] = {}
+    for row in range(count):
+        clusters.setdefault(int(labels[row]), set()).add(row)
+    return dict(zip(server.ids, map(frozenset, clusters.values()), strict=True))
+
+
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_a_digest_holds_sums_of_what_was_released(name: str) -> None:
+    """Every digest, when it is sent, against the servers' released prefixes; nothing is lost."""
+    policy, environment = started(name)
+    checked = 0
+    for _ in range(ROUNDS):
+        policy.link.sent.clear()
+        play(policy, environment, 1)
+        for number, digest in digests(policy):
+            server = policy.servers[number]
+            released, clusters = server.releases.released, members(server)
+            assert {m.read_id(cluster) for cluster in digest.present} <= clusters.keys()
+            for entry in digest.news:
+                rows = sorted(clusters[m.read_id(entry.cluster)])
+                sent = m.read_statistics(entry.statistics, 4)
+                np.testing.assert_allclose(sent.gram, released.gram[rows].sum(0), atol=1e-9)
+                np.testing.assert_allclose(sent.moment, released.moment[rows].sum(0), atol=1e-9)
+                assert sent.count == released.counts[rows].sum()
+                assert entry.noise == pytest.approx(server.releases.noise[rows].sum())
+                checked += 1
+    assert checked > 10
+    policy.hub.begin_phase(99)
+    for number, server in policy.servers.items():
+        known = [s for (owner, _), (s, _) in policy.hub.known.items() if owner == number]
+        told = sum((s.gram for s in known), np.zeros((4, 4)))
+        np.testing.assert_allclose(told, server.releases.released.gram.sum(0), atol=1e-9)
+
+
+def test_the_noise_is_in_what_is_sent() -> None:
+    """What the hub knows minus what was observed has the stated variance; without noise it fails."""
+    policy, environment = started("cdp-fclub-plus", first_release=20, release_ratio=100.0)
+    play(policy, environment, 400)
+    ratios = []
+    for (owner, cluster), (sent, noise) in policy.hub.known.items():
+        server = policy.servers[owner]
+        rows = sorted(members(server)[cluster])
+        exact = server.releases.covered.gram[rows].sum(0)
+        ratios += list((sent.gram - exact)[np.triu_indices(3, k=1)] / np.sqrt(noise))
+    assert len(ratios) >= 9
+    assert 0.2 < np.mean(np.square(ratios)) < 4.0
+
+
+class Still:
+    """A source that has run dry."""
+
+    seeded = True
+
+    def gaussian(self, side: int) -> Matrix:
+        return np.zeros((side, side))
+
+
+def test_without_noise_a_digest_would_be_exact() -> None:
+    """The test above would notice: a source without noise leaves nothing between sent and observed."""
+    policy, environment = started("cdp-fclub-plus")
+    for server in policy.servers.values():
+        server.releases.source = Still()
+    play(policy, environment)
+    for number, server in policy.servers.items():
+        known = [s for (owner, _), (s, _) in policy.hub.known.items() if owner == number]
+        total = sum((s.gram for s in known), np.zeros((4, 4)))
+        np.testing.assert_allclose(total, server.releases.covered.gram.sum(0), atol=1e-9)
+
+
+@pytest.mark.parametrize("level", ["cdp", "transcript", "interactive"])
+def test_no_raw_observation_is_in_any_byte(level: str) -> None:
+    """Neither a feature, a product, a rewarded feature nor any user's exact sum."""
+    policy, environment = started("cdp-fclub-plus", level=level)
+    secrets: set[bytes] = set()
+    for _ in range(ROUNDS):
+        ((_, _, x, y),) = play(policy, environment, 1)
+        users = policy.pack().users
+        square = np.outer(x, x)[:-1]
+        sums = np.concatenate([users.gram[:, :-1].ravel(), users.moment.ravel()])
+        numbers = np.concatenate([x, square.ravel(), y * x, (y - 0.5) * x, sums]).astype("<f8")
+        secrets |= {value.tobytes() for value in numbers if value not in (0.0, x[-1])}
+    assert len(digests(policy)) > 10
+    for sent in policy.link.sent:
+        words = {sent.data[i : i + 8] for i in range(len(sent.data) - 7)}
+        assert not words & secrets
+
+
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
+    """Two federations whose users have other numbers, and the same visits, send the same bytes."""
+    policy, environment = started(name)
+    renamed = fclub.make_policy(name, **QUICK)
+    number = np.argsort(environment.server_of, kind="stable").argsort()
+    renamed.start(environment.problem, np.sort(environment.server_of), seed=2)
+    for user, _, x, reward in play(policy, environment):
+        renamed.update(int(number[user]), x, reward)
+    assert [s.data for s in policy.link.sent] == [s.data for s in renamed.link.sent]
+    kinds = {type(s.message) for s in policy.link.sent}
+    assert kinds == {m.PhaseStart, m.Digest, m.Shares}
+
+
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_ids_change_exactly_when_the_membership_does(name: str) -> None:
+    policy, environment = started(name)
+    known: dict[tuple[int, int], frozenset[int]] = {}
+    current: dict[int, dict[int, frozenset[int]]] = {}
+    for _ in range(ROUNDS):
+        play(policy, environment, 1)
+        for number, server in policy.servers.items():
+            now, before = members(server), current.get(number, {})
+            assert sorted(u for users in now.values() for u in users) == [0, 1, 2]
+            for cluster, users in now.items():
+                assert known.setdefault((number, cluster), users) == users
+            kept = set(now.values()) & set(before.values())
+            assert len(now.keys() & before.keys()) == len(kept)
+            current[number] = now
+    assert len(known) > 6, "clusters changed"
+
+
+def test_only_news_is_sent() -> None:
+    """Statistics cross the link once; phases in which nothing was released are silent."""
+    policy, environment = started("cdp-fclub-plus", level="transcript")
+    play(policy, environment)
+    told: set[tuple[object, ...]] = set()
+    for sent in policy.link.sent:
+        match sent.message:
+            case m.Digest(news=news):
+                entries = [(sent.server, entry.cluster, entry.statistics) for entry in news]
+            case m.Shares(news=news):
+                entries = [(sent.server, share.number) for share in news]
+            case _:
+                entries = []
+        assert told.isdisjoint(entries)
+        told.update(entries)
+    starts = sum(isinstance(s.message, m.PhaseStart) for s in policy.link.sent)
+    assert len(digests(policy)) < starts
+    policy.hub.begin_phase(98)
+    before = len(policy.link.sent)
+    policy.hub.begin_phase(99)
+    assert len(policy.link.sent) == before + 3, "three servers were asked and had nothing to say"
+
+
+def test_a_server_that_does_not_share_says_nothing() -> None:
+    policy, environment = started("fclub-plus", share=False)
+    play(policy, environment, 100)
+    assert {type(s.message) for s in policy.link.sent} == {m.PhaseStart}
+    assert len(policy.labels_) == 9
+
+
+def snapshot(end: object) -> str:
+    arrays, values = end.state_of()  # type: ignore[attr-defined]
+    return repr([(name, array.tobytes()) for name, array in arrays.items()]) + repr(values)
+
+
+def data(dim: int = 4, count: int = 3) -> bytes:
+    return m.write_statistics(Statistics(np.eye(dim), np.zeros(dim), count))
+
+
+ONE = m.write_id(77)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.PhaseStart(3),
+        m.Digest(3, (b"short",), ()),
+        m.Digest(3, (ONE,), ()),
+        m.Digest(3, (), (m.News(ONE, data(), 0.0),)),
+        m.Digest(3, (ONE,), (m.News(ONE, data(3), 0.0),)),
+        m.Digest(3, (ONE,), (m.News(ONE, b"", 0.0),)),
+        m.Digest(3, (ONE,), (m.News(b"", data(), 0.0),)),
+        m.Digest(3, (ONE,), (m.News(ONE, data(count=-1), 0.0),)),
+        m.Digest(3, (ONE,), (m.News(ONE, data(), -1.0),)),
+        m.Digest(3, (ONE,), (m.News(ONE, data(), np.nan),)),
+        m.Digest(3, (ONE,), (m.News(ONE, data(), np.inf),)),
+    ],
+)
+def test_a_bad_digest_is_refused_and_changes_nothing(message: m.Message) -> None:
+    policy, environment = started("fclub-plus")
+    play(policy, environment, 60)
+    before = snapshot(policy.hub)
+    with pytest.raises(InvalidMessage):
+        policy.hub.receive(0, message)
+    assert snapshot(policy.hub) == before
+
+
+def test_a_server_that_nobody_knows_is_refused() -> None:
+    policy, _ = started("fclub-plus")
+    with pytest.raises(InvalidMessage, match="server 9"):
+        policy.hub.receive(9, m.Digest(1, (), ()))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.Digest(3, (), ()),
+        m.Shares(3, (), (1234,), (), 1.0),
+        m.Shares(3, (), (77,), (m.Share(77, data(3), 0.0, 1),), 1.0),
+        m.Shares(3, (), (77,), (m.Share(77, data(count=-1), 0.0, 1),), 1.0),
+        m.Shares(3, (), (77,), (m.Share(77, data(), -1.0, 1),), 1.0),
+        m.Shares(3, (), (77,), (m.Share(77, data(), np.nan, 1),), 1.0),
+        m.Shares(3, (), (77,), (m.Share(77, data(), 0.0, 0),), 1.0),
+        m.Shares(3, (), (), (), 0.0),
+        m.Shares(3, (), (), (), np.nan),
+        m.Shares(3, (), (), (), np.inf),
+        m.Shares(3, ((b"short", 0),), (77,), (m.Share(77, data(), 0.0, 1),), 1.0),
+    ],
+)
+def test_bad_shares_are_refused_and_change_nothing(message: m.Message) -> None:
+    policy, environment = started("fclub-plus")
+    play(policy, environment, 60)
+    before = snapshot(policy.servers[0])
+    with pytest.raises(InvalidMessage):
+        policy.servers[0].receive(message)
+    assert snapshot(policy.servers[0]) == before
+
+
+@pytest.mark.parametrize("level", ["transcript", "interactive"])
+def test_above_cdp_every_user_is_a_cluster_of_its_own(level: str) -> None:
+    """So that the partition, with its ids, tells nothing."""
+    policy, environment = started("cdp-fclub-plus", level=level)
+    play(policy, environment)
+    for server in policy.servers.values():
+        assert members(server) == {row: frozenset([row]) for row in range(3)}
+    for _, digest in digests(policy):
+        assert {m.read_id(cluster) for cluster in digest.present} <= {0, 1, 2}
+
+
+class World(NamedTuple):
+    """A run; `release` is the round after which the observation of round `TAU` was released."""
+
+    policy: MixturePolicy
+    choices: list[int]
+    estimates: list[np.ndarray]
+    release: int
+
+
+TAU = 120
+
+
+def world(level: str, flipped: bool) -> World:
+    """A run in which the reward of one round may be the opposite."""
+    policy, environment = started("cdp-fclub-plus", level=level, first_release=25)
+    choices, estimates, release = [], [], None
+    for t in range(ROUNDS):
+        flip = flipped and t == TAU
+        ((user, index, _, _),) = play(policy, environment, 1, lambda y, flip=flip: 1 - y if flip else y)
+        choices.append(index)
+        estimates.append(policy.theta_)
+        if t == TAU:
+            server, row = policy._locate(user)
+            step = server.releases.steps[row]
+        if t > TAU and release is None and server.releases.steps[row] > step:
+            release = t
+    assert release is not None
+    assert release > TAU + 5
+    return World(policy, choices, estimates, release)
+
+
+def sent_until(policy: MixturePolicy, observations: int) -> list[bytes]:
+    """The bytes of all phases that started before so many observations."""
+    clock = type(policy.clock)(ratio=policy.clock.ratio)
+    phases = sum(clock.advance(t) for t in range(observations))
+    starts = [i for i, s in enumerate(policy.link.sent) if isinstance(s.message, m.PhaseStart)]
+    return [
+        s.data for s in policy.link.sent[: starts[3 * phases] if 3 * phases < len(starts) else None]
+    ]
+
+
+def test_interactive_nothing_depends_on_a_reward_before_its_release() -> None:
+    first, second = (world("interactive", flipped) for flipped in (False, True))
+    release = first.release
+    assert release == second.release, "counts are public, so schedules agree"
+    assert first.choices[: release + 1] == second.choices[: release + 1]
+    np.testing.assert_array_equal(first.estimates[:release], second.estimates[:release])
+    assert sent_until(first.policy, release) == sent_until(second.policy, release)
+    assert first.policy.link.sent != second.policy.link.sent, "after its release it does"
+
+
+def test_cdp_estimates_do_depend_on_it() -> None:
+    """The flag `raw-choices` is not an empty confession, so the test above can fail."""
+    first, second = (world("cdp", flipped) for flipped in (False, True))
+    np.testing.assert_array_equal(first.estimates[:TAU], second.estimates[:TAU])
+    assert np.any(first.estimates[TAU] != second.estimates[TAU])
+
+
+def test_transcript_messages_before_the_release_are_the_same_for_fixed_observations() -> None:
+    """All other observations held fixed, as the level has it; the partition is the same throughout."""
+    source, environment = started("cdp-fclub-plus", level="transcript")
+    history = play(source, environment)
+    policies = []
+    for reward in (0.0, 1.0):
+        policy, _ = started("cdp-fclub-plus", level="transcript", first_release=25)
+        for t, (user, _, x, y) in enumerate(history):
+            policy.update(user, x, reward if t == 120 else y)
+            if t == 120:
+                server, row = policy._locate(user)
+                step, same = int(server.releases.steps[row]), len(policy.link.sent)
+            elif t > 120 and server.releases.steps[row] == step:
+                same = len(policy.link.sent)
+        policies.append((policy, same))
+    (first, same), (second, also) = policies
+    assert same == also < len(first.link.sent)
+    assert [s.data for s in first.link.sent[:same]] == [s.data for s in second.link.sent[:same]]
+    assert [d.present for _, d in digests(first)] == [d.present for _, d in digests(second)]
+
+
+@pytest.mark.parametrize(
+    ("level", "flags"),
+    [("cdp", ["raw-choices", "raw-partition"]), ("transcript", ["raw-choices"]), ("interactive", [])],
+)
+def test_what_a_level_leaves_to_raw_data_is_reported(level: str, flags: list[str]) -> None:
+    policy, _ = started("cdp-fclub-plus", level=level)
+    report = policy.privacy_report()
+    assert report is not None
+    assert (report["notion"], report["unaccounted"]) == (level, flags)
+    assert started("fclub-plus")[0].privacy_report() is None
+
+
+def test_the_printed_policy_cannot_claim_more_than_cdp() -> None:
+    with pytest.raises(UnknownName, match="level"):
+        fclub.make_policy("cdp-fclub-dc", level="transcript")
+    with pytest.raises(PrivacyError, match="raw-trigger"):
+        Ledger(level_named("transcript"), 1.0, 0.1, (Flag.RAW_TRIGGER, Flag.RAW_PARTITION))
+
+
+def test_the_spent_budget_is_the_claimed_one_once_something_was_released() -> None:
+    policy, environment = started("cdp-fclub-plus")
+    assert policy.ledger is not None
+    assert policy.ledger.mu == 0.0
+    play(policy, environment)
+    assert policy.ledger.spent(0.1) == pytest.approx(1.0)
