@@ -135,7 +135,9 @@ def test_a_stream_spends_less_than_its_budget(tmp_path: Path) -> None:
     privacy = LocalView(node, pump.model, Monitor("local")).state()["privacy"]
     assert privacy["claimed"] == [1.0, 0.1]
     assert [s["releases"] for s in privacy["streams"]] == node.server.clusters.leaves.tolist()
-    assert all(0.0 <= stream["epsilon"] <= 1.0 for stream in privacy["streams"])
+    assert all(0.0 <= stream["epsilon"] <= privacy["epsilon"] for stream in privacy["streams"])
+    assert privacy["epsilon"] <= 1.0
+    assert privacy["phases"] == pump.hub.server.phase
     pump.close()
 
 

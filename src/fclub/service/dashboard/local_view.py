@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -81,14 +82,30 @@ class LocalView:
         ]
 
     def _privacy(self) -> dict[str, Any] | None:
-        """ε that each stream's releases so far cost at the claimed δ; a local cluster is a stream."""
+        """What the open streams have cost so far, and all phases together with whole trees charged.
+
+        A local cluster is a stream. A phase releases all data again, so phases add up.
+        """
         if self.privacy is None:
             return None
         server, delta = self.node.server, self.privacy.delta
-        streams = []
-        for c, leaves in enumerate(server.clusters.leaves.tolist()):
-            mechanism = Tree(server.rules.uploads, server.rules.noise_std)
-            mu = sensitivity(Domain()) * mechanism.charged(leaves) / mechanism.std if leaves else 0.0
-            number = server.ids[c] if c < len(server.ids) else None
-            streams.append({"cluster": number, "releases": leaves, "epsilon": epsilon_of(mu, delta)})
-        return {"claimed": [self.privacy.epsilon, delta], "streams": streams}
+        tree = Tree(server.rules.uploads + 1, server.rules.noise_std)
+        unit = sensitivity(Domain()) / tree.std
+        streams = [
+            {
+                "cluster": server.ids[c] if c < len(server.ids) else None,
+                "releases": leaves,
+                "epsilon": epsilon_of(unit * tree.charged(leaves), delta),
+            }
+            for c, leaves in enumerate(server.clusters.leaves.tolist())
+        ]
+        sql = "SELECT count(*) FROM ledger WHERE kind = 'report'"
+        (phases,) = self.node.store.reader.execute(sql).fetchone()
+        total = unit * tree.charged(tree.releases) * sqrt(phases)
+        claimed = [self.privacy.epsilon, delta]
+        return {
+            "claimed": claimed,
+            "streams": streams,
+            "phases": phases,
+            "epsilon": epsilon_of(total, delta),
+        }

@@ -5,6 +5,10 @@ const KEPT = 1200;
 const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
 export const samples = [];
+let running = new AbortController();
+
+// A browser may keep a page that was left, and its stream with it, for a minute: end the stream.
+addEventListener("pagehide", () => running.abort());
 
 export async function follow(show) {
   takeTokenFromAddress();
@@ -14,7 +18,7 @@ export async function follow(show) {
       failures = 0;
       for await (const [name, data] of events(answer.body)) receive(name, data, show);
     } catch (error) {
-      if (!(error instanceof TypeError)) throw error;
+      if (!(error instanceof TypeError) && error.name !== "AbortError") throw error;
     }
     status("lost", "connection lost, trying again");
     await pause(Math.min(10000, 500 * 2 ** failures));
@@ -32,7 +36,9 @@ async function open() {
   for (;;) {
     const token = sessionStorage.getItem(KEY);
     if (token) {
-      const answer = await fetch("/v1/live", { headers: { Authorization: `Bearer ${token}` } });
+      running = new AbortController();
+      const headers = { Authorization: `Bearer ${token}` };
+      const answer = await fetch("/v1/live", { headers, signal: running.signal });
       if (answer.ok) return answer;
       if (answer.status !== 401) throw new TypeError(`status ${answer.status}`);
     }

@@ -87,6 +87,8 @@ function showPrivacy(privacy) {
   if (privacy === null) return;
   const [epsilon, delta] = privacy.claimed;
   put("claimed", `ε = ${epsilon}, δ = ${delta}`);
+  put("spent", `ε = ${decimal(privacy.epsilon)} at δ = ${delta} for ${count(privacy.phases)} phases, each charged in full.`);
+  document.getElementById("spent").className = privacy.epsilon > epsilon ? "bad" : "";
   rows(
     "streams",
     privacy.streams.map((stream) => {
