@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fclub
+from fclub.checks.policy import check_saving
 from fclub.core.statistics import Statistics
 from fclub.core.types import Matrix
 from fclub.errors import InvalidMessage, PrivacyError, UnknownName
@@ -245,6 +246,14 @@ def test_a_bad_digest_is_refused_and_changes_nothing(message: m.Message) -> None
     assert snapshot(policy.hub) == before
 
 
+def test_a_digest_without_clusters_is_answered_by_silence() -> None:
+    policy, _ = started("fclub-plus")
+    policy.hub.receive(0, m.Digest(1, (), ()))
+    policy.link.sent.clear()
+    policy.hub.begin_phase(2)
+    assert {type(s.message) for s in policy.link.sent} == {m.PhaseStart}
+
+
 def test_a_server_that_nobody_knows_is_refused() -> None:
     policy, _ = started("fclub-plus")
     with pytest.raises(InvalidMessage, match="server 9"):
@@ -391,3 +400,21 @@ def test_the_spent_budget_is_the_claimed_one_once_something_was_released() -> No
     assert policy.ledger.mu == 0.0
     play(policy, environment)
     assert policy.ledger.spent(0.1) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_saved_in_mid_run_it_goes_on_alike(name: str) -> None:
+    """With releases, shares and ids in the file: the defaults would release nothing so early."""
+    check_saving(fclub.make_policy(name, **QUICK), fclub.make_environment("synthetic", **SMALL), 150)
+
+
+@pytest.mark.parametrize("level", ["cdp", "transcript"])
+def test_users_of_one_global_cluster_have_one_label(level: str) -> None:
+    policy, environment = started("cdp-fclub-plus", level=level)
+    play(policy, environment)
+    for number, server in policy.servers.items():
+        users = np.flatnonzero(np.asarray(environment.server_of) == number)
+        clusters = members(server)
+        for cluster, rows in clusters.items():
+            labels = {int(policy.labels_[users[row]]) for row in rows}
+            assert labels == {server.groups[cluster]}

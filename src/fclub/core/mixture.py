@@ -83,26 +83,26 @@ def _draw_slot(slots: Slots, Q: Matrix, q: Vector, rng: np.random.Generator) -> 
     for c in range(count):
         weights[c] = exp(weights[c] - top)
         total += weights[c]
-    left = rng.random() * total
-    for c in range(count):
-        left -= weights[c]
-        if left < 0.0:
-            return c
-    return int(np.argmax(weights))
+    chosen = 0
+    left = rng.random() * total - weights[0]
+    while left >= 0.0 and chosen < count - 1:
+        chosen += 1
+        left -= weights[chosen]
+    return chosen
 
 
 @inner
 def _log_posterior(slots: Slots) -> float:
-    """Log probability of the current partition, up to a constant."""
+    """Log probability of the current partition, up to a constant.
+
+    Users of an outside cluster count as having come to it together, at one table: against summing
+    over tables, as the sampler does, this prefers own clusters where outside masses are large.
+    """
     total = 0.0
     for c in range(slots.size.shape[0]):
         if slots.size[c] > 0.0:
-            size, opening = slots.size[c], slots.opening[c]
-            total += slots.evidence[c] - slots.base_evidence[c]
-            if c < slots.outside:
-                total += lgamma(size) + log(opening)
-            else:
-                total += lgamma(size + opening) - lgamma(opening)
+            gain = slots.evidence[c] - slots.base_evidence[c]
+            total += gain + lgamma(slots.size[c]) + log(slots.opening[c])
     return total
 
 
