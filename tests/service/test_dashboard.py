@@ -137,6 +137,7 @@ def test_a_stream_spends_less_than_its_budget(tmp_path: Path) -> None:
     assert [s["releases"] for s in privacy["streams"]] == node.server.clusters.leaves.tolist()
     assert all(0.0 <= stream["epsilon"] <= privacy["epsilon"] for stream in privacy["streams"])
     assert privacy["epsilon"] <= 1.0
+    assert privacy["epsilon"] <= privacy["reported"][0]
     assert privacy["phases"] == pump.hub.server.phase
     pump.close()
 

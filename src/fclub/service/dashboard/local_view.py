@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fclub.privacy.calibration import epsilon_of
+from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of
 from fclub.privacy.mechanisms import Tree
 from fclub.privacy.sensitivity import Domain, sensitivity
 from fclub.service.dashboard.history import Sample
@@ -108,4 +108,5 @@ class LocalView:
             "streams": streams,
             "phases": phases,
             "epsilon": epsilon_of(total, delta),
+            "reported": [epsilon_of(total, REPORTED_DELTA), REPORTED_DELTA],
         }

@@ -87,7 +87,9 @@ function showPrivacy(privacy) {
   if (privacy === null) return;
   const [epsilon, delta] = privacy.claimed;
   put("claimed", `ε = ${epsilon}, δ = ${delta}`);
-  put("spent", `ε = ${decimal(privacy.epsilon)} at δ = ${delta} for ${count(privacy.phases)} phases, each charged in full.`);
+  const [reported, small] = privacy.reported;
+  const spent = `ε = ${decimal(privacy.epsilon)} at δ = ${delta}, ${decimal(reported)} at δ = ${small}`;
+  put("spent", `${spent} for ${count(privacy.phases)} phases, each charged in full.`);
   document.getElementById("spent").className = privacy.epsilon > epsilon ? "bad" : "";
   rows(
     "streams",
