@@ -13,12 +13,13 @@ from fclub.config import Privacy, Problem, Protocol
 from fclub.core.clustering import UserGraph
 from fclub.core.federation import GlobalClusters, LocalClusters
 from fclub.core.statistics import Packed
-from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
+from fclub.core.types import Counts, Floats, Indices
 from fclub.core.ucb import NoiseBounds, Rules, make_rules, ridge_bounds, tree_bounds
 from fclub.errors import NumericalError
 from fclub.policies.accounting import PhaseAccounts
-from fclub.policies.base import Parameter, Policy
+from fclub.policies.base import Parameter
 from fclub.policies.rows import Rows
+from fclub.policies.servers import ServersPolicy
 from fclub.privacy.noise import NoiseSource, NoNoise, SecureNoise, SeededNoise
 from fclub.protocol.detection import Detector, EdgeDeletion, OneCluster
 from fclub.protocol.global_server import GlobalServer
@@ -61,7 +62,7 @@ class Federation(NamedTuple):
     rules: Rules
 
 
-class FederatedPolicy(Policy):
+class FederatedPolicy(ServersPolicy):
     """Local servers, a global server and an in-process link between them."""
 
     defaults: ClassVar[dict[str, Parameter]] = {
@@ -147,36 +148,8 @@ class FederatedPolicy(Policy):
         graph = UserGraph(users, rng, sparse, expected)
         return EdgeDeletion(graph, self.protocol.deletion, self.protocol.ridge)
 
-    def _locate(self, user: int) -> tuple[LocalServer, int]:
-        row = int(self.rows.row_of[user])
-        server = int(self.rows.server[row])
-        return self.servers[server], row - int(self.rows.first[server])
-
-    def _recommend(self, user: int, items: Matrix) -> int:
-        server, row = self._locate(user)
-        return server.recommend(row, items)
-
-    def _update(self, user: int, x: Vector, y: float) -> None:
-        server, row = self._locate(user)
-        server.observe(row, x, y)
-
-    def after_round(self) -> None:
-        self._begin_phase_if_due(self.observations)
-
-    def _begin_phase_if_due(self, observations: int) -> None:
-        if not self.clock.advance(observations):
-            return
-        phase = self.clock.phase
-        if self.accounts is None or self.accounts.charge(phase, observations):
-            self.hub.begin_phase(phase)
-
-    @property
-    def next_stop(self) -> int:
-        return self.clock.next_start
-
-    @property
-    def communications(self) -> Communications:
-        return self.link.communications
+    def _may_begin(self, observations: int) -> bool:
+        return self.accounts is None or self.accounts.charge(self.clock.phase, observations)
 
     def privacy_report(self) -> dict[str, object] | None:
         return self.accounts.ledger.summary() if self.accounts is not None else None

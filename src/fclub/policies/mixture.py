@@ -11,9 +11,10 @@ from numpy.random import SeedSequence
 from fclub.config import Privacy, Problem, require
 from fclub.core.mixture_round import MixtureRound
 from fclub.core.statistics import Packed
-from fclub.core.types import Floats, Indices, Matrix, Vector
-from fclub.policies.base import Parameter, Policy
+from fclub.core.types import Floats, Indices, Vector
+from fclub.policies.base import Parameter
 from fclub.policies.rows import Rows
+from fclub.policies.servers import ServersPolicy
 from fclub.privacy.ledger import Ledger, ReleaseEvent
 from fclub.privacy.levels import Flag, level_named
 from fclub.privacy.noise import NoiseSource, SecureNoise, SeededNoise
@@ -33,7 +34,7 @@ FLAGS = {
 """What each level leaves to raw data: see docs/privacy.md."""
 
 
-class MixturePolicy(Policy):
+class MixturePolicy(ServersPolicy):
     """Local servers infer soft clusters of their users, helped by what others have released.
 
     `variance` of a reward, `prior` (expected squared norm of a centred θ), `exploration` and `margin`
@@ -139,34 +140,9 @@ class MixturePolicy(Policy):
             releases = PrivateReleases(own.users, self._plan, self._source, self.ledger, str(server))
         return MixtureLocal(server, own, rules, releases, chain, self.link)
 
-    def _locate(self, user: int) -> tuple[MixtureLocal, int]:
-        row = int(self.rows.row_of[user])
-        server = int(self.rows.server[row])
-        return self.servers[server], row - int(self.rows.first[server])
-
-    def _recommend(self, user: int, items: Matrix) -> int:
-        server, row = self._locate(user)
-        return server.recommend(row, items)
-
     def _update(self, user: int, x: Vector, y: float) -> None:
         self.domain.check(x, y - self._state.centre)
-        server, row = self._locate(user)
-        server.observe(row, x, y)
-
-    def after_round(self) -> None:
-        self._begin_phase_if_due(self.observations)
-
-    def _begin_phase_if_due(self, observations: int) -> None:
-        if self.clock.advance(observations):
-            self.hub.begin_phase(self.clock.phase)
-
-    @property
-    def next_stop(self) -> int:
-        return self.clock.next_start
-
-    @property
-    def communications(self) -> Communications:
-        return self.link.communications
+        super()._update(user, x, y)
 
     def privacy_report(self) -> dict[str, object] | None:
         return self.ledger.summary() if self.ledger is not None else None
