@@ -46,7 +46,9 @@ def test_a_federation_in_one_command(tmp_path: Path) -> None:
     assert json.loads(output)["visits"] == 200
     total = 0
     for name in ("s0", "s1"):
-        settings = LocalSettings(model=Model(dim=10), name=name, store=str(tmp_path / f"{name}.db"))
+        settings = LocalSettings(
+            model=Model(policy="fclub-dc", dim=10), name=name, store=str(tmp_path / f"{name}.db")
+        )
         summary = check_store(settings)
         total += summary["observations"]
     assert total == 200
