@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-browser coverage docs lint lock clean
+.PHONY: demo test test-slow test-drills test-browser coverage docs lint lock clean
 
 # Locked versions first, then the package itself without looking for any others.
 .venv/ready: requirements.lock pyproject.toml
@@ -18,7 +18,11 @@ test: .venv/ready
 	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: .venv/cluster
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow --ignore tests/service
+
+# Drills with real processes: kills, load, fuzzing. Their timing needs a quiet machine.
+test-drills: .venv/ready
+	$(BIN)/pytest -m slow tests/service
 
 # Kernels as plain Python, so that their lines can be counted.
 coverage: .venv/ready
