@@ -105,6 +105,20 @@ def visits(environment: Synthetic, rounds: int) -> Iterator[tuple[int, Matrix, C
         yield user, items, lambda index: environment.feedback(index).reward
 
 
+def play(pump: Pump, environment: Synthetic, rounds: int) -> list[int]:
+    """Visits one after the other; everything is delivered in between."""
+    choices = []
+    for user, items, reward in visits(environment, rounds):
+        node = pump.locals[f"s{environment.server_of[user]}"]
+        ids = [str(k) for k in range(len(items))]
+        decision = node.recommend(name_of(user), items, ids)
+        pump.run()
+        node.feedback(decision.id, reward(decision.index))
+        pump.run()
+        choices.append(decision.index)
+    return choices
+
+
 def name_of(user: int) -> str:
     return f"user-{user}"
 

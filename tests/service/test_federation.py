@@ -10,20 +10,7 @@ import pytest
 from fclub.environments.synthetic import Synthetic
 from fclub.service.settings import Model
 
-from .federation import CLUSTER_BOUND, Pump, in_process, name_of, register, totals, visits
-
-
-def play(pump: Pump, environment: Synthetic, rounds: int) -> list[int]:
-    choices = []
-    for user, items, reward in visits(environment, rounds):
-        node = pump.locals[f"s{environment.server_of[user]}"]
-        ids = [str(k) for k in range(len(items))]
-        decision = node.recommend(name_of(user), items, ids)
-        pump.run()
-        node.feedback(decision.id, reward(decision.index))
-        pump.run()
-        choices.append(decision.index)
-    return choices
+from .federation import CLUSTER_BOUND, Pump, in_process, play, register, totals, visits
 
 
 def model(environment: Synthetic, policy: str) -> Model:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 from numpy.random import SeedSequence
 
@@ -15,7 +14,7 @@ from fclub.core.types import Floats, Indices, Vector
 from fclub.policies.base import Parameter
 from fclub.policies.rows import Rows
 from fclub.policies.servers import ServersPolicy
-from fclub.privacy.ledger import Ledger, ReleaseEvent
+from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
 from fclub.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from fclub.privacy.plan import StreamPlan, plan_stream
@@ -70,7 +69,6 @@ class MixturePolicy(ServersPolicy):
             require(p[key] > least, f"{key} must be above {least:g}", p[key])
         require(p["sweeps"] >= 4, "sweeps must be at least 4", p["sweeps"])
         require(p["exploration"] >= 0, "exploration must be at least 0", p["exploration"])
-        self.ledger: Ledger | None = None
 
     def _domain(self, problem: Problem) -> Domain:
         return Domain.of(problem) if self._parameters["centre"] else Domain()
@@ -144,9 +142,6 @@ class MixturePolicy(ServersPolicy):
         self.domain.check(x, y - self._state.centre)
         super()._update(user, x, y)
 
-    def privacy_report(self) -> dict[str, object] | None:
-        return self.ledger.summary() if self.ledger is not None else None
-
     def pack(self) -> MixtureRound:
         return self._state
 
@@ -175,9 +170,7 @@ class MixturePolicy(ServersPolicy):
             "hub": hub,
             "communications": vars(self.communications),
             "noise": self._rng.bit_generator.state if self.private and self.seeded else None,
-            "ledger": [msgspec.to_builtins(event) for event in self.ledger.events]
-            if self.ledger
-            else [],
+            "ledger": self.ledger_entries(),
             "servers": {},
         }
         for number, server in self.servers.items():
@@ -190,11 +183,9 @@ class MixturePolicy(ServersPolicy):
         self.clock.phase, self.clock.next_start = values["clock"]
         self.hub.restore(arrays, values["hub"])
         self.link.communications = Communications(**values["communications"])
-        if self.ledger is not None:
-            if values["noise"] is not None:
-                self._rng.bit_generator.state = values["noise"]
-            for event in values["ledger"]:
-                self.ledger.replay(msgspec.convert(event, ReleaseEvent))
+        if values["noise"] is not None:
+            self._rng.bit_generator.state = values["noise"]
+        self.restore_ledger(values["ledger"])
         for number, server in self.servers.items():
             prefix = f"server{number}."
             own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

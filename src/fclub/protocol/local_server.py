@@ -29,6 +29,7 @@ from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage, NumericalError
 from fclub.privacy.noise import NoiseSource
+from fclub.protocol.accounts import Accounts
 from fclub.protocol.detection import Detector
 from fclub.protocol.link import Link
 from fclub.protocol.messages import (
@@ -79,6 +80,7 @@ class LocalServer:
         depth: int,
         detector: Detector,
         noise: NoiseSource,
+        accounts: Accounts,
         link: Link,
     ) -> None:
         self.server = server
@@ -88,6 +90,7 @@ class LocalServer:
         self.dim = users.moment.shape[1]
         self.detector = detector
         self.noise = noise
+        self.accounts = accounts
         self.link = link
         self.cluster_of: Indices = np.zeros(len(users.counts), dtype=np.int64)
         self.reported = 0
@@ -97,6 +100,7 @@ class LocalServer:
         self.staged: _Staged | None = None
         self.held: list[tuple[int, Statistics]] = []
         self.asked: int | None = None
+        self.answered = self.began = 0
         self.next_id = 0
 
     def add_user(self) -> int:
@@ -147,6 +151,7 @@ class LocalServer:
         ones are without limit, so those of a cluster are held as their sum.
         """
         if self.staged is None and self.ids:
+            self.accounts.upload(self.began, self.ids[c], statistics.count)
             message = Upload(write_id(self.ids[c]), write_statistics(statistics))
             self.link.to_global(self.server, message)
             return
@@ -177,11 +182,15 @@ class LocalServer:
     def _report(self, phase: int) -> None:
         """Alg. 2, lines 3–5: detect, perturb, report. The first leaf of a new tree covers it.
 
-        A server without users has nothing to report: it answers when the first one comes.
+        A server without users has nothing to report: it answers when the first one comes. Without a
+        budget for one more report it stays silent and goes on with the trees that are paid.
         """
+        if phase <= self.answered:
+            raise InvalidMessage(f"phase {phase} after phase {self.answered} was answered")
         self.asked = None if len(self.users.counts) else phase
-        if self.asked is not None:
+        if self.asked is not None or not self.accounts.admits(phase):
             return
+        self.answered = phase
         labels = self.detector.detect(self.users)
         count = int(labels.max()) + 1
         totals = total_by_label(self.users, labels, count)
@@ -194,6 +203,7 @@ class LocalServer:
         clusters = []
         for c in range(count):
             total = Statistics.of(totals, c).shifted(self.rules.report_shift)
+            self.accounts.report(phase, ids[c], total.count)
             if self.depth:
                 gaussian = self.noise.gaussian(side)
                 advance_tree(nodes[c], 1, gaussian, self.rules.noise_std, noise[c])
@@ -233,8 +243,15 @@ class LocalServer:
             clusters.buffer_moment[c] += now.moment[c] - staged.totals.moment[c]
             clusters.buffer_count[c] = now.counts[c] - staged.totals.counts[c]
         self.clusters, self.cluster_of, self.ids = clusters, labels, staged.ids
-        self.reported = len(staged.labels)
+        self.reported, self.began = len(staged.labels), staged.phase
         self.groups = [entry.group for entry in plan.clusters]
+
+    def enter_uploads(self) -> None:
+        """Enter what compiled code has uploaded: a tree's last leaf is the next release."""
+        own = total_by_label(self.users, self.cluster_of, len(self.ids)).counts
+        released, leaves = own - self.clusters.buffer_count, self.clusters.leaves
+        for c, cluster in enumerate(self.ids):
+            self.accounts.catch_up(self.began, cluster, int(leaves[c]) - 1, int(released[c]))
 
     def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays and JSON-ready values from which `restore` continues."""
@@ -244,6 +261,7 @@ class LocalServer:
         arrays |= pack_statistics([statistics for _, statistics in self.held], self.dim, "held.")
         values: dict[str, Any] = {"ids": self.ids, "groups": self.groups, "next_id": self.next_id}
         values |= {"asked": self.asked, "held": [c for c, _ in self.held], "reported": self.reported}
+        values |= {"answered": self.answered, "began": self.began}
         if self.staged is not None:
             arrays |= flatten(self.staged, "staged.")
             values["staged"] = {"phase": self.staged.phase, "ids": self.staged.ids}
@@ -261,7 +279,8 @@ class LocalServer:
         self.cluster_of = arrays["cluster_of"]
         self.ids, self.groups = list(values["ids"]), list(values["groups"])
         self.next_id, self.asked = int(values["next_id"]), values["asked"]
-        self.reported = int(values["reported"])
+        self.reported, self.answered = int(values["reported"]), int(values["answered"])
+        self.began = int(values["began"])
         self.held = list(zip(values["held"], unpack_statistics(arrays, "held."), strict=True))
         staged = values.get("staged")
         self.staged = rebuild(_Staged.empty(**staged), arrays, "staged.") if staged else None

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from fclub.errors import FclubError, InvalidMessage
+from fclub.errors import FclubError, InvalidMessage, WrongDirection
 from fclub.protocol.global_server import GlobalServer
 from fclub.protocol.link import Communications
 from fclub.protocol.messages import Message, decode, encode
@@ -74,7 +74,7 @@ class GlobalNode:
         peer.channel.send(payload, self.changes)
 
     def to_global(self, server: int, message: Message) -> None:
-        raise NotImplementedError("the global server sends to local servers only")
+        raise WrongDirection("the global server sends to local servers only")
 
     def receive(self, sender: str, data: bytes) -> None:
         """A frame on the subject of `sender`; raises what was wrong with it after counting that."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from fclub.config import Problem
@@ -27,6 +28,7 @@ from fclub.service.settings import GlobalSettings, LocalSettings, Model
 from fclub.service.store import Store
 
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
+DAMAGE = (sqlite3.Error, struct.error, msgspec.DecodeError, LookupError, TypeError, ValueError)
 
 
 def policy_of(model: Model) -> FederatedPolicy:
@@ -61,6 +63,7 @@ def local_node(settings: LocalSettings, noise: NoiseSource | None = None) -> Loc
         require_secure(source)
     recorded = RecordedNoise(source)
     bounds = policy.bounds(_problem(model))
+    ledger = policy.open_ledger(seeded=False, keep=False)
     server = LocalServer(
         server=0,
         users=Packed.zeros(0, model.dim),
@@ -68,12 +71,13 @@ def local_node(settings: LocalSettings, noise: NoiseSource | None = None) -> Loc
         depth=bounds.depth,
         detector=policy.detector(0, np.random.default_rng(0)),
         noise=recorded,
+        accounts=policy.accounts(ledger, bounds, settings.name),
         link=InProcessLink(),
     )
     store = _open(settings.store, "local")
     store.fix("model", _fingerprint(model))
     store.fix("name", settings.name)
-    return _recovered(store, lambda: LocalNode(settings.name, server, recorded, store))
+    return _recovered(store, lambda: LocalNode(settings.name, server, recorded, ledger, store))
 
 
 def global_node(settings: GlobalSettings) -> GlobalNode:
@@ -90,7 +94,7 @@ def _recovered(store: Store, make: Callable[[], AnyNode]) -> AnyNode:
     """What the store holds may have been damaged in any way; then it is named."""
     try:
         return make()
-    except (sqlite3.Error, struct.error, LookupError, TypeError, ValueError) as error:
+    except DAMAGE as error:
         store.close()
         raise InvalidFile(f"{store.path} does not hold a whole state: {error}") from None
 
