@@ -16,7 +16,7 @@ from fclub.core.federation import (
     renew_buffer,
 )
 from fclub.core.noise import advance_tree
-from fclub.core.packing import flatten, rebuild
+from fclub.core.packing import flatten, rebuild, with_row
 from fclub.core.statistics import (
     Packed,
     Statistics,
@@ -46,6 +46,7 @@ from fclub.protocol.messages import (
     write_statistics,
 )
 from fclub.protocol.numbering import members_of, number_clusters
+from fclub.protocol.overview import LocalOverview
 
 
 class _Staged(NamedTuple):
@@ -109,9 +110,7 @@ class LocalServer:
         Before the first observation nothing tells it from those who are there: it is one of them.
         """
         row = len(self.users.counts)
-        if len(self._room.counts) == row:
-            self._room = self.users.doubled()
-        self.users = self._room.slice(0, row + 1)
+        self.users, self._room = with_row(self.users, self._room)
         known = not self.users.counts.any()
         self.detector.add_user(known)
         if row == 0:
@@ -245,6 +244,34 @@ class LocalServer:
         self.clusters, self.cluster_of, self.ids = clusters, labels, staged.ids
         self.reported, self.began = len(staged.labels), staged.phase
         self.groups = [entry.group for entry in plan.clusters]
+
+    @property
+    def unanswered(self) -> bool:
+        """Has a report been sent whose plan has not come?"""
+        return self.staged is not None
+
+    @property
+    def waiting(self) -> int:
+        """Observations that the global server does not know of."""
+        return int(self.clusters.buffer_count.sum()) + sum(st.count for _, st in self.held)
+
+    def overview(self) -> list[LocalOverview]:
+        rows, clusters = len(self.clusters.counts), self.clusters
+        users = np.bincount(self.cluster_of, minlength=rows)
+        observed = np.bincount(self.cluster_of, weights=self.users.counts, minlength=rows)
+        own = np.clip(observed - clusters.buffer_count, 0, clusters.counts)
+        return [
+            LocalOverview(
+                cluster=self.ids[c] if self.ids else None,
+                group=self.groups[c] if self.groups else None,
+                users=int(users[c]),
+                own=int(own[c]),
+                others=int(clusters.counts[c] - own[c]),
+                waiting=int(clusters.buffer_count[c]),
+                shared_by=int(clusters.sharing[c]),
+            )
+            for c in range(rows)
+        ]
 
     def enter_uploads(self) -> None:
         """Enter what compiled code has uploaded: a tree's last leaf is the next release."""

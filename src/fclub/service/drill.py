@@ -139,9 +139,7 @@ class Drill:
         lost = [key for key, reward in promised.items() if stored.get(key) != reward]
         server, number = node.server, hub.peers[node.name].number
         own = int(server.users.counts.sum())
-        waiting = int(server.clusters.buffer_count.sum()) + sum(s.count for _, s in server.held)
-        members = zip(hub.server.members, hub.server.released, strict=True)
-        released = sum(st.count for (owner, _), st in members if owner == number)
+        waiting, released = server.waiting, hub.server.released_by(number)
         (lines,) = node.store.reader.execute("SELECT count(*) FROM sent").fetchone()
         facts = {
             "acknowledged rewards lost": len(lost),

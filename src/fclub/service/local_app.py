@@ -121,23 +121,10 @@ class LocalService:
         return api.Learned(counted)
 
     async def clusters(self, request: Request) -> list[api.ClusterView]:
-        server = self.node.server
-        users = np.bincount(server.cluster_of, minlength=len(server.clusters.counts))
         return [
-            api.ClusterView(
-                c,
-                self._group(c),
-                int(users[c]),
-                int(server.clusters.counts[c]),
-                int(server.clusters.sharing[c]),
-            )
-            for c in range(len(server.clusters.counts))
+            api.ClusterView(c, one.group, one.users, one.own + one.others, one.shared_by)
+            for c, one in enumerate(self.node.server.overview())
         ]
-
-    def _group(self, cluster: int) -> int | None:
-        """The global cluster; None before the first plan."""
-        groups = self.node.server.groups
-        return groups[cluster] if cluster < len(groups) else None
 
     async def user(self, request: Request) -> api.UserView:
         name = request.path_params["user"]
@@ -146,13 +133,14 @@ class LocalService:
             raise NotFound(f"there is no user {name!r}")
         cluster = int(self.node.server.cluster_of[row])
         count = int(self.node.server.users.counts[row])
-        return api.UserView(name, cluster, self._group(cluster), count)
+        group = self.node.server.overview()[cluster].group
+        return api.UserView(name, cluster, group, count)
 
     async def privacy_spent(self, request: Request) -> api.PrivacyView:
         return privacy_view(self.node.books)
 
     async def link(self, request: Request) -> api.LinkView:
-        waiting = self.node.server.staged is not None
+        waiting = self.node.server.unanswered
         counters = self.node.channel.counters()
         return api.LinkView(self.node.name, self.runner.wire.connected, waiting, **counters)
 
@@ -160,7 +148,7 @@ class LocalService:
         channel, gauge = self.node.channel, self.monitor.gauge
         gauge("fclub_users", "Users seen.", len(self.node.rows))
         gauge("fclub_feedback_observations", "Observations learned from.", self.node.feedbacks)
-        gauge("fclub_clusters", "Local clusters.", len(self.node.server.clusters.counts))
+        gauge("fclub_clusters", "Local clusters.", len(self.node.server.overview()))
         gauge("fclub_outbox_frames", "Messages not confirmed.", channel.sent - channel.confirmed)
         gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
         for spent in privacy_view(self.node.books).spent:

@@ -17,8 +17,10 @@ import numpy as np
 from fclub.core.types import Matrix, Vector
 from fclub.errors import FclubError, InvalidFile, WrongDirection
 from fclub.privacy.ledger import Ledger
+from fclub.privacy.sensitivity import Domain
 from fclub.protocol.local_server import LocalServer
 from fclub.protocol.messages import Message, decode, encode
+from fclub.protocol.mixture_local import MixtureLocal
 from fclub.service.books import Books
 from fclub.service.channel import Changes, Channel
 from fclub.service.frames import Receipt, decode_frame
@@ -52,12 +54,14 @@ class LocalNode:
     def __init__(
         self,
         name: str,
-        server: LocalServer,
+        server: LocalServer | MixtureLocal,
+        domain: Domain,
         noise: RecordedNoise,
         ledger: Ledger | None,
         store: Store,
     ) -> None:
         self.name, self.server, self.noise, self.store = name, server, noise, store
+        self.domain = domain
         self.books = Books(ledger, store)
         self.changes = Changes()
         self.channel = Channel(name, GLOBAL)
@@ -80,6 +84,7 @@ class LocalNode:
 
     def recommend(self, user: str, items: Matrix, ids: list[str]) -> Decision:
         """Choose an item and remember what was shown to whom."""
+        self.domain.check_items(items)
         row = self.rows.get(user)
         if row is None:
             row = self._add_user(user)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
-
-import numpy as np
 
 from fclub.service.dashboard.history import Sample
 from fclub.service.dashboard.partition import Change, compare
@@ -36,7 +35,7 @@ class LocalView:
         return {
             "users": len(node.rows),
             "observations": node.feedbacks,
-            "clusters": len(node.server.clusters.counts),
+            "clusters": len(node.server.overview()),
             "decisions": monitor.total("fclub_decisions_total"),
             "feedback": monitor.total("fclub_feedback_total"),
             "reward": monitor.total("fclub_rewards_total"),
@@ -50,31 +49,12 @@ class LocalView:
         return {
             "name": node.name,
             "policy": self.model.policy,
-            "waiting": node.server.staged is not None,
+            "waiting": node.server.unanswered,
             "latency": self.monitor.latency_buckets("/v1/recommend"),
-            "clusters": self._clusters(),
+            "clusters": [asdict(one) for one in node.server.overview()],
             "privacy": self._privacy(),
             "failed": self.monitor.failed_requests(),
         }
-
-    def _clusters(self) -> list[dict[str, Any]]:
-        """Own data of an estimate: what its users have observed, without what is not yet in it."""
-        server = self.node.server
-        clusters, rows = server.clusters, len(server.clusters.counts)
-        users = np.bincount(server.cluster_of, minlength=rows)
-        observed = np.bincount(server.cluster_of, weights=server.users.counts, minlength=rows)
-        own = np.clip(observed - clusters.buffer_count, 0, clusters.counts)
-        return [
-            {
-                "cluster": server.ids[c] if c < len(server.ids) else None,
-                "group": server.groups[c] if c < len(server.groups) else None,
-                "users": int(users[c]),
-                "own": int(own[c]),
-                "others": int(clusters.counts[c] - own[c]),
-                "waiting": int(clusters.buffer_count[c]),
-            }
-            for c in range(rows)
-        ]
 
     def _privacy(self) -> dict[str, Any] | None:
         """The streams that releases are made from now, and what all streams together have cost."""
