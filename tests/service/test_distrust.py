@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,37 +16,53 @@ from hypothesis import strategies as st
 
 from fclub.core.statistics import Statistics
 from fclub.environments.synthetic import Synthetic
+from fclub.protocol.local_server import LocalServer
 from fclub.protocol.messages import (
     ClusterStatistics,
+    Digest,
     Download,
     Message,
+    News,
     Report,
     Upload,
     encode,
     write_id,
     write_statistics,
 )
+from fclub.service.channel import OutOfOrder
 from fclub.service.frames import VERSION, Numbered, Receipt, encode_frame
 from fclub.service.global_node import QUARANTINE_AFTER, Quarantined
+from fclub.service.local_node import GLOBAL
 from fclub.service.settings import Model
 
-from .federation import Pump, name_of, refuse, visits
+from .federation import Pump, name_of, play, refuse, totals, visits
 
 DIM = 3
 
 
-def federation(path: Path, policy: str) -> Pump:
+def federation(path: Path, policy: str, rounds: int = 40) -> Pump:
     """Two servers after a few visits."""
     environment = Synthetic(users=4, clusters=2, servers=2, dim=DIM, items=4)
     environment.start(0)
-    pump = Pump(path, Model(policy=policy, dim=DIM), 2)
-    for user, items, reward in visits(environment, 40):
+    soon = {"first_release": 4, "release_ratio": 1.5} if policy == "cdp-fclub-plus" else {}
+    pump = Pump(path, Model(policy=policy, dim=DIM, parameters=soon), 2)
+    for user, items, reward in visits(environment, rounds):
         node = pump.locals[f"s{environment.server_of[user]}"]
         decision = node.recommend(name_of(user), items, [f"item-{k}" for k in range(len(items))])
         pump.run()
         node.feedback(decision.id, reward(decision.index))
         pump.run()
     return pump
+
+
+def sample(pump: Pump) -> Message:
+    """A message that server s0 could send next."""
+    server = pump.locals["s0"].server
+    if isinstance(server, LocalServer):
+        return upload(pump, server.rules.upload_shift * np.eye(DIM) + ONE, ZERO, 1)
+    statistics = write_statistics(Statistics(50.0 * ONE, ZERO, 100))
+    news = News(write_id(10**6), statistics, server.rules.least_noise)
+    return Digest(1, (news.cluster,), (news,))
 
 
 @pytest.fixture
@@ -144,6 +161,58 @@ def test_repeated_and_overtaking_messages_change_nothing(pump: Pump) -> None:
     assert state(pump) != before
 
 
+@pytest.mark.parametrize("policy", ["fclub-dc", "fclub-plus"])
+def test_lost_and_shuffled_messages_heal(tmp_path: Path, policy: str) -> None:
+    """Frames get lost, come twice and in any order: nothing is applied but the next, once."""
+    pump, rng = federation(tmp_path, policy), np.random.default_rng(0)
+    environment = Synthetic(users=4, clusters=2, servers=2, dim=DIM, items=4)
+    environment.start(1)
+    node, applied = pump.locals["s0"], pump.hub.peers["s0"].channel
+    pump.away.add("s0")
+    play(pump, environment, 60)
+    waiting = [data for _, data in node.store.outbox(GLOBAL)]
+    assert len(waiting) > 2
+    while applied.received < node.channel.sent:
+        before, received = state(pump), applied.received
+        frames = [data for data in waiting if rng.random() < 0.7]
+        for k in rng.permutation(len(frames)):
+            following = received + 1
+            error = refuse(pump, "s0", frames[k])
+            if applied.received == received:
+                assert error is None or isinstance(error, OutOfOrder)
+                assert state(pump) == before
+            else:
+                assert applied.received == following
+            before, received = state(pump), applied.received
+    pump.come_back("s0")
+    peer = pump.hub.peers["s0"]
+    assert peer.rejected["out of order"] > 0
+    assert (peer.offences, peer.quarantined) == (0, False)
+    own, reported, unknown = totals(pump)
+    assert own == reported + unknown == 100
+    pump.close()
+
+
+def test_a_quarantined_server_heals_once_it_is_released(pump: Pump) -> None:
+    """What it sent meanwhile waits in its outbox and is applied in order; nobody else is held up."""
+    environment = Synthetic(users=4, clusters=2, servers=2, dim=DIM, items=4)
+    environment.start(1)
+    for _ in range(QUARANTINE_AFTER):
+        refuse(pump, "s0", b"nonsense")
+    pump.away.add("s0")
+    before = pump.hub.server.released_by(1)
+    for _ in range(4):
+        play(pump, environment, 30)
+        pump.hub.close_phase()
+    assert pump.hub.server.released_by(1) > before
+    for _, data in pump.locals["s0"].store.outbox(GLOBAL):
+        assert isinstance(refuse(pump, "s0", data), Quarantined)
+    pump.hub.release("s0")
+    pump.come_back("s0")
+    own, reported, unknown = totals(pump)
+    assert own == reported + unknown == 160
+
+
 def test_repeated_offences_lead_to_quarantine_until_an_operator_ends_it(pump: Pump) -> None:
     for _ in range(QUARANTINE_AFTER):
         assert refuse(pump, "s0", b"nonsense") is not None
@@ -173,29 +242,48 @@ def mutations(data: bytes, pick: st.DataObject) -> bytes:
     return bytes(changed)
 
 
+def awkward(pump: Pump, pick: st.DataObject) -> Message:
+    """A message of the right form with any numbers in it, under an id that exists or does not."""
+    numbers = st.floats(allow_nan=True, allow_infinity=True)
+    values = pick.draw(st.lists(numbers, min_size=DIM + 1, max_size=DIM + 1))
+    gram, count = np.outer(values[:DIM], [1.0] * DIM), pick.draw(st.integers(-(2**62), 2**62))
+    statistics = write_statistics(Statistics(gram, np.array(values[1:]), count))
+    clusters = [write_id(n) for n in (*pump.locals["s0"].server.ids[:1], 10**6)]
+    cluster = pick.draw(st.sampled_from([*clusters, b"", b"short"]))
+    phase = pick.draw(st.integers(-(2**62), 2**62) | st.just(pump.hub.server.phase))
+    noise = pick.draw(numbers | st.sampled_from([0.0, -1.0, 1e300]))
+    match pick.draw(st.integers(0, 2)):
+        case 0:
+            return Upload(cluster, statistics)
+        case 1:
+            return Report(phase, (ClusterStatistics(cluster, statistics),))
+        case _:
+            present = tuple(pick.draw(st.lists(st.sampled_from(clusters), max_size=3)))
+            return Digest(phase, present, (News(cluster, statistics, noise),))
+
+
 def fuzz(pump: Pump, pick: st.DataObject) -> None:
     """No bytes crash the global server, and what it refuses changes nothing."""
     pump.hub.release("s0")
-    good = frame(pump, upload(pump, ONE, ZERO, 1))
-    kind = pick.draw(st.integers(0, 3))
-    if kind == 0:
-        data = pick.draw(st.binary(max_size=200))
-    elif kind == 1:
-        data = mutations(good, pick)
-    elif kind == 2:
-        payload = pick.draw(st.binary(max_size=200))
-        data = frame(pump, payload)
-    else:
-        numbers = st.floats(allow_nan=True, allow_infinity=True)
-        values = pick.draw(st.lists(numbers, min_size=DIM + 1, max_size=DIM + 1))
-        gram = np.outer(values[:DIM], [1.0] * DIM)
-        data = frame(pump, upload(pump, gram, values[1:], pick.draw(st.integers(-(2**62), 2**62))))
+    good = frame(pump, sample(pump))
+    match pick.draw(st.integers(0, 3)):
+        case 0:
+            data = pick.draw(st.binary(max_size=200))
+        case 1:
+            data = mutations(good, pick)
+        case 2:
+            data = frame(pump, pick.draw(st.binary(max_size=200)))
+        case _:
+            data = frame(pump, awkward(pump, pick))
     before = state(pump)
     if refuse(pump, "s0", data) is not None:
         assert state(pump) == before
-    assert np.isfinite(pump.hub.server.state.logdet).all()
+    arrays, _ = pump.hub.server.state_of()
+    assert all(np.isfinite(array).all() for array in arrays.values())
 
 
+CASES = int(os.environ.get("FCLUB_FUZZ_MESSAGES", "1000"))
+"""How many messages of each kind of federation; the full form is 10,000."""
 FUZZ = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
 
 
@@ -206,15 +294,30 @@ def test_fuzzed_messages(pump: Pump, pick: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1_000, **FUZZ)
+@settings(max_examples=CASES, **FUZZ)
 @given(pick=st.data())
 def test_many_fuzzed_messages(pump: Pump, pick: st.DataObject) -> None:
     fuzz(pump, pick)
 
 
-def test_no_name_and_no_raw_datum_crosses_the_link(tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["fclub-plus", "cdp-fclub-plus", "cdp-fclub-dc"])
+def test_many_fuzzed_messages_of_the_other_policies(tmp_path: Path, policy: str) -> None:
+    pump = federation(tmp_path, policy)
+
+    @settings(max_examples=CASES, **FUZZ)
+    @given(pick=st.data())
+    def all_of_them(pick: st.DataObject) -> None:
+        fuzz(pump, pick)
+
+    all_of_them()
+    pump.close()
+
+
+@pytest.mark.parametrize("policy", ["cdp-fclub-dc", "cdp-fclub-plus"])
+def test_no_name_and_no_raw_datum_crosses_the_link(tmp_path: Path, policy: str) -> None:
     """Every byte that a private federation carried: no user, no item, no number of a feature vector."""
-    pump = federation(tmp_path, "cdp-fclub-dc")
+    pump = federation(tmp_path, policy, rounds=200)
     everything = b"".join(pump.seen)
     assert len(everything) > 1000
     for node in pump.locals.values():
