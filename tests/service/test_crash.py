@@ -10,7 +10,7 @@ from fclub.service.drill import Drill
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["fclub-dc", "cdp-fclub-dc"])
+@pytest.mark.parametrize("policy", ["fclub-dc", "cdp-fclub-dc", "fclub-plus"])
 def test_ten_crashes_lose_nothing(tmp_path: Path, policy: str) -> None:
     result = Drill(tmp_path, kills=10, policy=policy).run()
     assert sum(result["killed"].values()) == 10
