@@ -139,15 +139,14 @@ class Drill:
         lost = [key for key, reward in promised.items() if stored.get(key) != reward]
         server, number = node.server, hub.peers[node.name].number
         own = int(server.users.counts.sum())
-        waiting = int(server.clusters.buffer_count.sum()) + sum(s.count for _, s in server.held)
-        members = zip(hub.server.members, hub.server.released, strict=True)
-        released = sum(st.count for (owner, _), st in members if owner == number)
-        (lines,) = node.store.reader.execute("SELECT count(*) FROM ledger").fetchone()
+        waiting, released = server.waiting, hub.server.released_by(number)
+        (lines,) = node.store.reader.execute("SELECT count(*) FROM sent").fetchone()
         facts = {
             "acknowledged rewards lost": len(lost),
             "rewards stored but not learned once": abs(len(stored) - own),
             "observations neither released nor waiting": abs(own - released - waiting),
-            "messages missing in the ledger": abs(node.channel.sent - lines),
+            "messages not written down": abs(node.channel.sent - lines),
+            "messages missing in the ledger": node.books.unaccounted(),
             "messages not confirmed": node.channel.sent - node.channel.confirmed,
         }
         wrong = {text: count for text, count in facts.items() if count}
