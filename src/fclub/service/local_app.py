@@ -18,7 +18,7 @@ from fclub.service import api
 from fclub.service.dashboard.local_view import LocalView
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.routes import Dashboard
-from fclub.service.http import Gate, NotFound, TooLarge, json_response, status_of
+from fclub.service.http import Gate, NotFound, Routes, TooLarge, json_response, status_of
 from fclub.service.local_node import LocalNode
 from fclub.service.monitoring import Monitor
 from fclub.service.parts import policy_of
@@ -45,7 +45,7 @@ class LocalService:
 
     def app(self, lifespan: Any = None) -> Router:
         route = self.gate.route
-        return Router(
+        return Routes(
             lifespan=lifespan,
             routes=[
                 route("/v1/recommend", "POST", self.recommend),
