@@ -124,7 +124,7 @@ class Gate:
     def route(self, path: str, method: str, answer: Answer, role: str | None = APPLICATION) -> Route:
         """A route that only `role` may use (anybody, if None); `answer` returns a JSON-ready value."""
 
-        latency, counts = self.monitor.latency.labels(path), self.monitor.counts(path)
+        traffic = self.monitor.traffic.route(path)
 
         async def endpoint(request: Request) -> Response:
             start = time.perf_counter()
@@ -137,8 +137,7 @@ class Gate:
                 response = json_response({"error": str(error)}, status_of(error))
             except ClientDisconnect:
                 response = json_response({"error": "the client went away"}, 400)
-            counts[response.status_code].inc()
-            latency.observe(time.perf_counter() - start)
+            traffic.add(response.status_code, time.perf_counter() - start)
             return response
 
         return Route(path, _Endpoint(endpoint), methods=[method])

@@ -106,19 +106,20 @@ class LocalService:
         if len(entry.items) > self.settings.http.max_items:
             raise TooLarge(f"at most {self.settings.http.max_items} items may be offered")
         dim = self.settings.model.dim
-        if any(len(item.features) != dim for item in entry.items):
+        rows = [item.features for item in entry.items]
+        if {len(row) for row in rows} != {dim}:
             raise InvalidFeatures(f"every item needs {dim} features")
-        items = as_items(np.array([item.features for item in entry.items]), dim)
+        items = as_items(rows, dim)
         ids = [item.id for item in entry.items]
         decision = self.node.recommend(entry.user, items, ids)
-        self.monitor.decisions.inc()
+        self.monitor.traffic.decisions += 1
         return api.Recommended(decision.id, ids[decision.index], decision.index)
 
     def _learn(self, entry: api.FeedbackRequest) -> api.Learned:
         counted = self.node.feedback(entry.decision, entry.reward)
         if counted:
-            self.monitor.feedback.inc()
-            self.monitor.rewards.inc(entry.reward)
+            self.monitor.traffic.feedback += 1
+            self.monitor.traffic.rewards += entry.reward
         return api.Learned(counted)
 
     async def clusters(self, request: Request) -> list[api.ClusterView]:

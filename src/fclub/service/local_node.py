@@ -22,7 +22,7 @@ from fclub.protocol.messages import Message, Report, Upload, decode, encode, rea
 from fclub.service.channel import Changes, Channel
 from fclub.service.frames import Receipt, decode_frame
 from fclub.service.noise import RecordedNoise
-from fclub.service.store import Store, snapshot_statements
+from fclub.service.store import Store, log_statements, snapshot_statements
 
 GLOBAL = "global"
 SNAPSHOT_EVERY = 20_000
@@ -159,8 +159,8 @@ class LocalNode:
     def _log(self, kind: str, source: str, body: bytes) -> None:
         self.entry += 1
         noise = self.noise.take()
-        self.changes.write(
-            "INSERT INTO log VALUES (?, ?, ?, ?, ?)", self.entry, kind, source, body, noise
+        self.changes.statements += log_statements(
+            self.entry, self.snapshot_entry, kind, source, body, noise
         )
         if self.entry - self.snapshot_entry >= SNAPSHOT_EVERY:
             self.snapshot()
