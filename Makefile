@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-drills test-browser coverage docs lint lock clean
+.PHONY: demo test test-slow test-drills test-api-full test-browser coverage docs lint lock clean
 
 # Locked versions first, then the package itself without looking for any others.
 .venv/ready: requirements.lock pyproject.toml
@@ -23,6 +23,10 @@ test-slow: .venv/cluster
 # Drills with real processes: kills, load, fuzzing. Their timing needs a quiet machine.
 test-drills: .venv/ready
 	$(BIN)/pytest -m slow tests/service
+
+# The fuzzing of the HTTP service with ten times as many cases.
+test-api-full: .venv/ready
+	FCLUB_API_CASES=5000 $(BIN)/pytest -m slow tests/service/test_api_cases.py -s
 
 # Kernels as plain Python, so that their lines can be counted.
 coverage: .venv/ready

@@ -166,7 +166,7 @@ def http() -> str:
             parts += [f"## {title}", table(["", "route", "what it does"], lines), ""]
             runner.node.store.close()
     parts += ["## Bodies", ""]
-    for name, schema in sorted(api.openapi()["components"]["schemas"].items()):
+    for name, schema in sorted(api.openapi(dim=10)["components"]["schemas"].items()):
         fields = [[f"`{key}`", _schema(value)] for key, value in schema.get("properties", {}).items()]
         parts += [
             f"### {name}",

@@ -173,7 +173,7 @@ class LocalService:
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> dict[str, Any]:
-        return api.openapi()
+        return api.openapi(self.settings.model.dim)
 
     async def health(self, request: Request) -> dict[str, Any]:
         return {"status": "ok", "uptime_seconds": round(time.time() - self.monitor.started, 3)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -25,6 +26,9 @@ from fclub.service.parts import global_node, local_node, policy_of
 from fclub.service.runtime import Runner, Wire
 from fclub.service.security import broker_of
 from fclub.service.settings import GlobalSettings, Http, LocalSettings
+
+SWITCH_SECONDS = 0.0005
+"""A commit that is done waits at most so long for the interpreter's lock before it can say so."""
 
 DAY = 86_400.0
 FORGET_EVERY = 3600.0
@@ -122,6 +126,7 @@ def serve(app: Router, runner: Runner, http: Http, started: Callable[[], None]) 
         server_header=False,
         proxy_headers=False,
     )
+    sys.setswitchinterval(SWITCH_SECONDS)
     factory = config.get_loop_factory()
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=factory) as loop:
         loop.run(_serve(_Server(config, runner.monitor), runner, started))
