@@ -57,7 +57,9 @@ class Traffic:
         return found
 
     def collect(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily("fclub_http_requests", "Requests.", labels=["route", "status"])
+        requests = CounterMetricFamily(
+            "fclub_http_requests_total", "Requests.", labels=["route", "status"]
+        )
         latency = HistogramMetricFamily(
             "fclub_http_request_duration_seconds", "Time from request to answer.", labels=["route"]
         )
@@ -69,6 +71,8 @@ class Traffic:
             latency.add_metric([path], [*buckets, everything], traffic.seconds)
         yield requests
         yield latency
-        yield CounterMetricFamily("fclub_decisions", "Items recommended.", self.decisions)
-        yield CounterMetricFamily("fclub_feedback", "Rewards learned from.", self.feedback)
-        yield CounterMetricFamily("fclub_rewards", "Sum of the rewards learned from.", self.rewards)
+        yield CounterMetricFamily("fclub_decisions_total", "Items recommended.", self.decisions)
+        yield CounterMetricFamily("fclub_feedback_total", "Rewards learned from.", self.feedback)
+        yield CounterMetricFamily(
+            "fclub_rewards_total", "Sum of the rewards learned from.", self.rewards
+        )
