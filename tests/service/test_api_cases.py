@@ -32,10 +32,12 @@ OPERATIONS = [
 
 def state(node: LocalNode) -> tuple[object, ...]:
     """Everything a request can change, in memory and on disk, once the federation is silent."""
+    read = node.store.reader.execute
     wait_for(lambda: node.channel.sent == node.channel.confirmed and node.server.staged is None)
+    wait_for(lambda: read("SELECT coalesce(max(entry), 0) FROM log").fetchone() == (node.entry,))
     arrays, values = node.server.state_of()
     stored = [
-        node.store.reader.execute(f"SELECT count(*) FROM {table}").fetchone()
+        read(f"SELECT count(*) FROM {table}").fetchone()
         for table in ("decisions", "decisions WHERE reward IS NOT NULL", "users", "log", "ledger")
     ]
     contents = {name: array.tobytes() for name, array in arrays.items()}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
+from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -154,9 +155,14 @@ class _Rewards(asyncio.TaskGroup):
         await self._room.acquire()
         self.create_task(self._tell(client, decision, reward))
 
-    async def __aexit__(self, *raised: Any) -> bool | None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         try:
-            return await super().__aexit__(*raised)
+            await super().__aexit__(kind, error, traceback)
         except ExceptionGroup as group:  # one reason is enough for people
             raise group.exceptions[0] from None
 
