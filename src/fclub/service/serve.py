@@ -31,7 +31,7 @@ SWITCH_SECONDS = 0.0005
 """A commit that is done waits at most so long for the interpreter's lock before it can say so."""
 
 DAY = 86_400.0
-FORGET_EVERY = 3600.0
+FORGET_EVERY = 60.0
 
 
 class ServiceFailed(FclubError):
@@ -54,8 +54,9 @@ async def running(runner: Runner, *extra: Any) -> AsyncIterator[None]:
 
 async def _forget_old(node: LocalNode, runner: Runner, days: float) -> None:
     while True:
-        node.forget(time.time() - days * DAY)
-        await runner.commit()
+        before = time.time() - days * DAY
+        while node.forget(before):
+            await runner.commit()
         await asyncio.sleep(FORGET_EVERY)
 
 
