@@ -40,7 +40,8 @@ async def hello(request):
     return Response(b'{"hello": "world"}', media_type="application/json")
 
 app = Starlette(routes=[Route("/", hello, methods=["POST"])])
-uvicorn.run(app, port=int(sys.argv[1]), log_level="error", access_log=False)
+options = {"log_level": "error", "access_log": False, "server_header": False, "proxy_headers": False}
+uvicorn.run(app, port=int(sys.argv[1]), **options)
 """
 Result = TypeVar("Result")
 

@@ -86,17 +86,6 @@ def _header(scope: Scope, name: bytes) -> bytes:
     return b""
 
 
-class _Endpoint:
-    """The endpoint as a plain ASGI application: errors are already answers, so no wrapper is needed."""
-
-    def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._answer(Request(scope, receive, send))
-        await response(scope, receive, send)
-
-
 class Routes(Router):
     """A router that looks paths without parameters up instead of trying one pattern after another."""
 
@@ -114,6 +103,28 @@ class Routes(Router):
         await (found or super().__call__)(scope, receive, send)
 
 
+class _Endpoint:
+    """A route as a plain ASGI application: errors are already answers, so no wrapper is needed."""
+
+    def __init__(self, gate: Gate, path: str, answer: Answer, role: str | None) -> None:
+        self._gate, self._answer, self._role = gate, answer, role
+        self._traffic = gate.monitor.traffic.route(path)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start, request = time.perf_counter(), Request(scope, receive)
+        try:
+            if self._role is not None:
+                self._gate.admit(request, self._role)
+            value = await self._answer(request)
+            response = value if isinstance(value, Response) else json_response(value)
+        except FclubError as error:
+            response = json_response({"error": str(error)}, status_of(error))
+        except ClientDisconnect:
+            response = json_response({"error": "the client went away"}, 400)
+        self._traffic.add(response.status_code, time.perf_counter() - start)
+        await response(scope, receive, send)
+
+
 class Gate:
     """Every request passes here: who asks, how often, how much; and what is counted about it."""
 
@@ -123,26 +134,9 @@ class Gate:
 
     def route(self, path: str, method: str, answer: Answer, role: str | None = APPLICATION) -> Route:
         """A route that only `role` may use (anybody, if None); `answer` returns a JSON-ready value."""
+        return Route(path, _Endpoint(self, path, answer, role), methods=[method])
 
-        traffic = self.monitor.traffic.route(path)
-
-        async def endpoint(request: Request) -> Response:
-            start = time.perf_counter()
-            try:
-                if role is not None:
-                    self._admit(request, role)
-                value = await answer(request)
-                response = value if isinstance(value, Response) else json_response(value)
-            except FclubError as error:
-                response = json_response({"error": str(error)}, status_of(error))
-            except ClientDisconnect:
-                response = json_response({"error": "the client went away"}, 400)
-            traffic.add(response.status_code, time.perf_counter() - start)
-            return response
-
-        return Route(path, _Endpoint(endpoint), methods=[method])
-
-    def _admit(self, request: Request, role: str) -> None:
+    def admit(self, request: Request, role: str) -> None:
         header = _header(request.scope, b"authorization")
         if not self.guard.allows(header, role):
             if role == ADMIN and self.guard.allows(header, APPLICATION):
@@ -151,9 +145,9 @@ class Gate:
         if self.http.max_requests_per_second is not None:
             self._slow_down(header, float(self.http.max_requests_per_second))
 
-    def _slow_down(self, key: bytes, rate: float) -> None:
-        """A bucket of one second's requests per token."""
-        now = time.monotonic()
+    def _slow_down(self, header: bytes, rate: float) -> None:
+        """A bucket of one second's requests per token, however the word before it is written."""
+        now, key = time.monotonic(), header.partition(b" ")[2]
         level, last = self._buckets.get(key, (rate, now))
         level = min(rate, level + (now - last) * rate)
         if level < 1.0:
