@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-drills test-browser coverage docs lint lock clean
+.PHONY: demo test test-slow test-drills test-api-full test-browser coverage docs lint lock clean
 
 # Locked versions first, then the package itself without looking for any others.
 .venv/ready: requirements.lock pyproject.toml
@@ -20,9 +20,13 @@ test: .venv/ready
 test-slow: .venv/cluster
 	$(BIN)/pytest -m slow --ignore tests/service
 
-# Drills with real processes: kills, load, fuzzing. Their timing needs a quiet machine.
+# Drills with real processes: kills, load, fuzzing.
 test-drills: .venv/ready
 	$(BIN)/pytest -m slow tests/service
+
+# The fuzzing of the HTTP service with ten times as many cases.
+test-api-full: .venv/ready
+	FCLUB_API_CASES=5000 $(BIN)/pytest -m slow tests/service/test_api_cases.py -s
 
 # Every line and branch of core and protocol, with kernels as plain Python so that theirs count too; only
 # what helps to compile needs the compiler.

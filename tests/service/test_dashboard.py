@@ -233,7 +233,7 @@ def test_an_open_page_does_not_keep_a_server_from_stopping(tmp_path: Path) -> No
         assert any(line.startswith("event: now") for line in lines)
         process.terminate()
         assert list(lines)[-1:] in ([], [""]), "the stream ends between two events"
-    process.wait(10)
+    process.wait(60)
     server.stop()
 
 

@@ -27,6 +27,7 @@ from fclub.service.settings import GlobalSettings, LocalSettings, Model
 
 WORKERS_PER_SERVER = 3
 USERS_PER_SERVER = 12
+VISITS_BETWEEN_KILLS = 20
 HEAL_SECONDS = 120.0
 
 
@@ -67,7 +68,9 @@ class Drill:
             await self._kill_often(fleet)
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for end in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(end, Exception):
+                    raise end
             await self._heal(fleet)
 
     async def _visit(self, name: str, client: AsyncClient, worker: int) -> None:
@@ -92,6 +95,7 @@ class Drill:
     async def _kill_often(self, fleet: Fleet) -> None:
         choose = random.Random(self.seed)
         for _ in range(self.kills):
+            await self._served(VISITS_BETWEEN_KILLS)
             await asyncio.sleep(choose.uniform(0.05, 1.0))
             victim: Any = choose.choice([fleet.broker, *fleet.servers])
             name = victim.name if isinstance(victim, Server) else "broker"
@@ -101,6 +105,17 @@ class Drill:
             await asyncio.to_thread(victim.start)
             if isinstance(victim, Server):
                 await asyncio.to_thread(victim.wait_until_ready)
+
+    async def _served(self, visits: int) -> None:
+        """Wait for so many more acknowledged visits: killing an idle federation shows nothing."""
+        deadline, enough = time.monotonic() + HEAL_SECONDS, self._acknowledged() + visits
+        while self._acknowledged() < enough:
+            if time.monotonic() > deadline:
+                raise DrillFailed(f"no {visits} visits within {HEAL_SECONDS:g} s")
+            await asyncio.sleep(0.01)
+
+    def _acknowledged(self) -> int:
+        return sum(map(len, self.promised.values()))
 
     async def _heal(self, fleet: Fleet) -> None:
         """Wait until every message is confirmed on both sides."""

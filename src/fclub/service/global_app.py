@@ -14,7 +14,7 @@ from fclub.service.dashboard.global_view import GlobalView
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.routes import Dashboard
 from fclub.service.global_node import GlobalNode
-from fclub.service.http import Gate, NotFound, json_response
+from fclub.service.http import Gate, NotFound, Routes, json_response
 from fclub.service.monitoring import Monitor
 from fclub.service.runtime import Runner
 from fclub.service.security import ADMIN, Guard
@@ -56,7 +56,7 @@ class GlobalService:
 
     def app(self, lifespan: Any = None) -> Router:
         route = self.gate.route
-        return Router(
+        return Routes(
             lifespan=lifespan,
             routes=[
                 route("/v1/clusters", "GET", self.clusters),

@@ -13,24 +13,13 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from fclub.service.traffic import Traffic
 
 RECENT = 200
-LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 log = logging.getLogger("fclub.service")
-
-
-class _ByStatus(dict[int, Counter]):
-    """Looks a counter up once: a request is too short to do it every time."""
-
-    def __init__(self, requests: Counter, route: str) -> None:
-        super().__init__()
-        self._requests, self._route = requests, route
-
-    def __missing__(self, status: int) -> Counter:
-        self[status] = self._requests.labels(self._route, str(status))
-        return self[status]
 
 
 class Monitor:
@@ -42,31 +31,18 @@ class Monitor:
         self.registry = CollectorRegistry()
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
-        self.requests = self._counter("fclub_http_requests_total", "Requests.", "route", "status")
-        self.latency = Histogram(
-            "fclub_http_request_duration_seconds",
-            "Time from request to answer.",
-            ["route"],
-            registry=self.registry,
-            buckets=LATENCY_BUCKETS,
-        )
+        self.traffic = Traffic()
+        self.registry.register(self.traffic)
         self.resends = self._counter("fclub_link_resent_frames_total", "Frames sent again.", "peer")
         self.refusals = self._counter(
             "fclub_link_refused_frames_total", "Frames refused.", "peer", "reason"
         )
         self.failures = self._counter("fclub_link_failures_total", "Errors of the connection.")
-        self.decisions = self._counter("fclub_decisions_total", "Items recommended.")
-        self.feedback = self._counter("fclub_feedback_total", "Rewards learned from.")
-        self.rewards = self._counter("fclub_rewards_total", "Sum of the rewards learned from.")
         self.stopping = False
         self._gauges: dict[str, Gauge] = {}
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
-
-    def counts(self, route: str) -> dict[int, Counter]:
-        """The counters of a route by status."""
-        return _ByStatus(self.requests, route)
 
     def gauge(self, name: str, text: str, value: float, **labels: str) -> None:
         """Set a number that is read off the state when somebody asks."""
@@ -74,30 +50,6 @@ class Monitor:
             self._gauges[name] = Gauge(name, text, list(labels), registry=self.registry)
         found = self._gauges[name]
         (found.labels(**labels) if labels else found).set(value)
-
-    def total(self, name: str, **labels: str) -> float:
-        """The current value of a sample in the registry."""
-        return self.registry.get_sample_value(name, labels) or 0.0
-
-    def time_of(self, route: str) -> tuple[float, float]:
-        """Seconds that a route has taken in all, and the number of its requests."""
-        name = "fclub_http_request_duration_seconds"
-        return self.total(f"{name}_sum", route=route), self.total(f"{name}_count", route=route)
-
-    def latency_buckets(self, route: str) -> list[tuple[float, float]]:
-        """How many requests of a route took at most so many seconds."""
-        name = "fclub_http_request_duration_seconds_bucket"
-        return [(le, self.total(name, route=route, le=str(le))) for le in LATENCY_BUCKETS]
-
-    def failed_requests(self) -> dict[str, float]:
-        """Requests by status, of those that were refused or failed."""
-        found: dict[str, float] = {}
-        for metric in self.requests.collect():
-            for sample in metric.samples:
-                status = sample.labels["status"]
-                if sample.name.endswith("_total") and status >= "400":
-                    found[status] = found.get(status, 0.0) + sample.value
-        return found
 
     def text(self) -> bytes:
         """The exposition format of Prometheus."""

@@ -30,17 +30,17 @@ class LocalView:
         return compare(before, {(name, cluster): k for k, cluster in enumerate(self._ids)})
 
     def sample(self) -> Sample:
-        node, monitor = self.node, self.monitor
-        seconds, requests = monitor.time_of("/v1/recommend")
+        node, traffic = self.node, self.monitor.traffic
+        route = traffic.route("/v1/recommend")
         return {
             "users": len(node.rows),
             "observations": node.feedbacks,
             "clusters": len(node.server.overview()),
-            "decisions": monitor.total("fclub_decisions_total"),
-            "feedback": monitor.total("fclub_feedback_total"),
-            "reward": monitor.total("fclub_rewards_total"),
-            "requests": requests,
-            "request_seconds": seconds,
+            "decisions": traffic.decisions,
+            "feedback": traffic.feedback,
+            "reward": traffic.rewards,
+            "requests": route.requests,
+            "request_seconds": route.seconds,
             "lag": node.channel.sent - node.channel.confirmed,
         }
 
@@ -50,10 +50,10 @@ class LocalView:
             "name": node.name,
             "policy": self.model.policy,
             "waiting": node.server.unanswered,
-            "latency": self.monitor.latency_buckets("/v1/recommend"),
+            "latency": self.monitor.traffic.route("/v1/recommend").at_most(),
             "clusters": [asdict(one) for one in node.server.overview()],
             "privacy": self._privacy(),
-            "failed": self.monitor.failed_requests(),
+            "failed": self.monitor.traffic.failed(),
         }
 
     def _privacy(self) -> dict[str, Any] | None:
