@@ -115,13 +115,17 @@ def _type(kind: Any) -> str:
 _LIMITS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("pattern", "matching"))
 
 
+METRICS = {"gauge": "gauge", "_counter": "counter", "count": "counter", "count_by": "counter"}
+"""What the methods of `Monitor` make."""
+
+
 def metrics() -> str:
     """Names and texts from the calls that register them."""
     found: dict[str, tuple[str, str]] = {}
     for file in sorted((ROOT / "src" / "fclub" / "service").glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and (name := _metric(node)):
-                kind = {"gauge": "gauge", "_counter": "counter"}.get(_called(node), "histogram")
+                kind = METRICS.get(_called(node), "histogram")
                 found[name] = (kind, str(ast.literal_eval(node.args[1])))
     lines = [[f"`{name}`", kind, text] for name, (kind, text) in sorted(found.items())]
     head = "# Metrics\nWhat `/metrics` shows, for Prometheus. Times are in seconds, sizes in bytes.\n\n"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fclub.experiments.figures import Scale, bounds, demo_figures
+from fclub.experiments.figures import bounds, demo_figures
+from fclub.experiments.panels import Scale
 from fclub.experiments.report import Built, build_report
 from fclub.experiments.reproduce import run_study
 

@@ -6,9 +6,11 @@ import pytest
 
 from fclub.errors import UnknownName
 from fclub.experiments.claims import KINDS as CLAIMS
-from fclub.experiments.figures import ORDER, VARIANTS, VARIED, Scale, compared, make_figures, private
+from fclub.experiments.figures import ORDER, VARIANTS, make_figures
 from fclub.experiments.kinds import KINDS
+from fclub.experiments.panels import Scale, compared, private
 from fclub.experiments.study import Figure
+from fclub.experiments.sweeps import VARIED
 from fclub.policies.registry import POLICIES
 
 SCALE = Scale(rounds=1000, seeds=(0, 1))

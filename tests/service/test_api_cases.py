@@ -45,7 +45,7 @@ def check_only_accepted_requests_count(client: httpx.Client) -> None:
     """Nobody was learned from, and users came only by recommendations that were answered."""
     text = client.get("/metrics").text
     users = float(re.search(r"^fclub_users (\S+)$", text, re.MULTILINE)[1])
-    learned = float(re.search(r"^fclub_feedback_observations (\S+)$", text, re.MULTILINE)[1])
+    learned = float(re.search(r"^fclub_observations_total (\S+)$", text, re.MULTILINE)[1])
     answered = sum(
         float(value)
         for value in re.findall(

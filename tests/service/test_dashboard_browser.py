@@ -87,8 +87,8 @@ def test_merges_and_splits_are_seen_as_they_happen(driver: Any, pages: dict[str,
 @pytest.mark.parametrize(
     ("page", "shown"),
     [
-        ("global", {"reported": "fclub_reported_observations", "clusters": "fclub_clusters"}),
-        ("s0", {"observations": "fclub_feedback_observations", "decisions": "fclub_decisions_total"}),
+        ("global", {"reported": "fclub_reported_observations_total", "clusters": "fclub_clusters"}),
+        ("s0", {"observations": "fclub_observations_total", "decisions": "fclub_decisions_total"}),
     ],
 )
 def test_numbers_agree_with_the_metrics(

@@ -58,9 +58,10 @@ class _Staged(NamedTuple):
     noise: Floats
 
     @staticmethod
-    def empty(phase: int, ids: list[int]) -> _Staged:
-        nothing = np.zeros(0)
-        return _Staged(phase, ids, np.zeros(0, dtype=np.int64), Packed.zeros(0, 0), nothing, nothing)
+    def empty(phase: int, ids: list[int], dim: int, depth: int) -> _Staged:
+        none = LocalClusters.zeros(0, dim, depth)
+        labels = np.zeros(0, dtype=np.int64)
+        return _Staged(phase, ids, labels, Packed.zeros(0, dim), none.nodes, none.noise)
 
 
 class LocalServer:
@@ -263,5 +264,7 @@ class LocalServer:
         self.next_id, self.asked = int(values["next_id"]), values["asked"]
         self.reported = int(values["reported"])
         self.held = list(zip(values["held"], unpack_statistics(arrays, "held."), strict=True))
-        staged = values.get("staged")
-        self.staged = rebuild(_Staged.empty(**staged), arrays, "staged.") if staged else None
+        self.staged = None
+        if staged := values.get("staged"):
+            empty = _Staged.empty(**staged, dim=self.dim, depth=self.depth)
+            self.staged = rebuild(empty, arrays, "staged.")

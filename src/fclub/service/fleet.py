@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from fclub.service.security import hash_token, new_token
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
+ADDRESSES = "servers.json"
 
 
 class FleetFailed(FclubError):
@@ -99,13 +101,20 @@ def _text(value: Any) -> str:
 class Fleet:
     """`with Fleet(folder, servers, dim) as fleet:` everything runs; afterwards nothing does.
 
-    `hub` are settings of the global server.
+    `parameters` are the policy's, `hub` are settings of the global server.
     """
 
     def __init__(
-        self, folder: Path, servers: int, dim: int, policy: str = "fclub-dc", **hub: Any
+        self,
+        folder: Path,
+        servers: int,
+        dim: int,
+        policy: str = "fclub-dc",
+        parameters: Mapping[str, Any] | None = None,
+        **hub: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._addresses = folder / ADDRESSES
         names = [f"s{number}" for number in range(servers)]
         passwords = {name: new_token() for name in [*names, GLOBAL]}
         self.broker = LocalBroker(folder / "nats", passwords)
@@ -115,6 +124,7 @@ class Fleet:
             settings = {
                 "model__policy": policy,
                 "model__dim": dim,
+                "model__parameters": dict(parameters or {}),
                 "store": str(folder / f"{name}.db"),
                 "nats__url": self.broker.url,
                 "nats__user": name,
@@ -136,15 +146,24 @@ class Fleet:
                 server.start()
             for server in self.servers:
                 server.wait_until_ready()
+            self._write_addresses()
         except BaseException:
             self.stop()
             raise
         return self
 
+    def _write_addresses(self) -> None:
+        """Where everybody is, for programs; only the owner may read the token."""
+        found = {server.name: {"url": server.url, "token": server.token} for server in self.servers}
+        file = os.open(self._addresses, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(file, "w") as text:
+            json.dump(found, text, indent=1)
+
     def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
+        self._addresses.unlink(missing_ok=True)
         for server in reversed(self.servers):
             server.stop()
         self.broker.stop()

@@ -165,10 +165,10 @@ class LocalService:
     async def metrics(self, request: Request) -> Response:
         channel, gauge = self.node.channel, self.monitor.gauge
         gauge("fclub_users", "Users seen.", len(self.node.rows))
-        gauge("fclub_feedback_observations", "Observations learned from.", self.node.feedbacks)
         gauge("fclub_clusters", "Local clusters.", len(self.node.server.clusters.counts))
         gauge("fclub_outbox_frames", "Messages not confirmed.", channel.sent - channel.confirmed)
         gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
+        self.monitor.count("fclub_observations_total", "Rewards in the store.", self.node.feedbacks)
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> dict[str, Any]:

@@ -10,15 +10,28 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from fclub import __version__
 
 RECENT = 200
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 log = logging.getLogger("fclub.service")
+
+disable_created_metrics()  # One more series per counter, with a time that the process already tells.
 
 
 class _ByStatus(dict[int, Counter]):
@@ -31,6 +44,23 @@ class _ByStatus(dict[int, Counter]):
     def __missing__(self, status: int) -> Counter:
         self[status] = self._requests.labels(self._route, str(status))
         return self[status]
+
+
+class _Totals(Collector):
+    """Counters that are read off the state; as the store keeps it, a restart does not reset them."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[str, list[tuple[dict[str, str], float]]]] = {}
+
+    def set(self, name: str, text: str, values: list[tuple[dict[str, str], float]]) -> None:
+        self._found[name] = text, values
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        for name, (text, values) in self._found.items():
+            family = CounterMetricFamily(name, text, labels=list(values[0][0]))
+            for labels, value in values:
+                family.add_metric(list(labels.values()), value)
+            yield family
 
 
 class Monitor:
@@ -60,6 +90,9 @@ class Monitor:
         self.rewards = self._counter("fclub_rewards_total", "Sum of the rewards learned from.")
         self.stopping = False
         self._gauges: dict[str, Gauge] = {}
+        self._totals = _Totals()
+        self.registry.register(self._totals)
+        self.gauge("fclub_build_info", "1, with the version.", 1.0, version=__version__)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -74,6 +107,14 @@ class Monitor:
             self._gauges[name] = Gauge(name, text, list(labels), registry=self.registry)
         found = self._gauges[name]
         (found.labels(**labels) if labels else found).set(value)
+
+    def count(self, name: str, text: str, value: float) -> None:
+        """Set a number that only grows and is read off the state; its name ends in `_total`."""
+        self._totals.set(name, text, [({}, value)])
+
+    def count_by(self, name: str, text: str, label: str, values: Mapping[str, float]) -> None:
+        """The same, one number for every value of a label."""
+        self._totals.set(name, text, [({label: key}, value) for key, value in values.items()])
 
     def total(self, name: str, **labels: str) -> float:
         """The current value of a sample in the registry."""
