@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from tests.browser import chromium as browser
 
 from fclub.core.federation import GlobalClusters
 from fclub.service.direct import DirectWire
@@ -27,7 +28,6 @@ from fclub.service.runtime import Runner
 from fclub.service.serve import running
 from fclub.service.settings import GlobalSettings, Model
 
-from . import browser
 from .conftest import HTTP, TOKEN, serving
 
 pytestmark = pytest.mark.browser

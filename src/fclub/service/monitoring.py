@@ -31,7 +31,8 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 log = logging.getLogger("fclub.service")
 
-disable_created_metrics()  # One more series per counter, with a time that the process already tells.
+# One more series per counter, with a time that the process already tells.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class _ByStatus(dict[int, Counter]):

@@ -43,15 +43,27 @@ def chromium() -> Iterator[Any]:
         driver.quit()
 
 
-def look_at(driver: Any, url: str, width: int = 1280, scheme: str = "light") -> None:
-    """Load a page afresh at a width and wait until it is live."""
+def load(driver: Any, url: str, width: int = 1280, scheme: str = "light") -> None:
+    """Load a page afresh, on a screen of this width."""
     feature = {"name": "prefers-color-scheme", "value": scheme}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
     size = {"width": width, "height": WIDTHS[width], "deviceScaleFactor": 1, "mobile": width < 800}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     driver.get("about:blank")
     driver.get(url)
+
+
+def look_at(driver: Any, url: str, width: int = 1280, scheme: str = "light") -> None:
+    """Load a server's page and wait until it is live."""
+    load(driver, url, width, scheme)
     wait_for(driver, "return document.getElementById('status').classList.contains('live')")
+
+
+def cut_off(driver: Any) -> None:
+    """From now on there is no network."""
+    driver.execute_cdp_cmd("Network.enable", {})
+    nothing = {"latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    driver.execute_cdp_cmd("Network.emulateNetworkConditions", {"offline": True, **nothing})
 
 
 def wait_for(driver: Any, script: str, seconds: float = PATIENCE) -> Any:
