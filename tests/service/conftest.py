@@ -42,6 +42,13 @@ def offer(rng: np.random.Generator, count: int = 5, dim: int = DIM) -> list[dict
     return [{"id": f"item-{k}", "features": row.tolist()} for k, row in enumerate(rows)]
 
 
+def visit(client: httpx.Client, seed: int, reward: float = 1.0) -> None:
+    """One of three users is offered items, and what it is shown earns the reward."""
+    items = offer(np.random.default_rng(seed))
+    shown = client.post("/v1/recommend", json={"user": f"u{seed % 3}", "items": items}).json()
+    client.post("/v1/feedback", json={"decision": shown["decision"], "reward": reward})
+
+
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """In memory where the system has such a place: these tests commit often, and disks are slow."""

@@ -31,7 +31,7 @@ from fclub.service.serve import local_app
 from fclub.service.settings import Model
 from fclub.service.visitors import RandomChoice, Rival, Tally
 
-from .conftest import DIM, HEADERS, TOKEN, local_settings, offer, serving
+from .conftest import DIM, HEADERS, TOKEN, local_settings, serving, visit
 from .federation import Pump, name_of
 
 members = st.tuples(st.sampled_from(["s0", "s1", "s2"]), st.integers(0, 5))
@@ -160,12 +160,6 @@ def first_events(client: httpx.Client, number: int) -> list[tuple[str, object]]:
             if len(found) == number:
                 return found
     raise AssertionError("the stream ended")
-
-
-def visit(client: httpx.Client, seed: int) -> None:
-    items = offer(np.random.default_rng(seed))
-    shown = client.post("/v1/recommend", json={"user": f"u{seed % 3}", "items": items}).json()
-    client.post("/v1/feedback", json={"decision": shown["decision"], "reward": 1.0})
 
 
 def test_the_stream_agrees_with_the_metrics_and_outlives_a_restart(tmp_path: Path) -> None:

@@ -3,16 +3,14 @@
 import { chart } from "./chart.js";
 import { follow, samples } from "./live.js";
 import { drawMap } from "./map.js";
-import { ago, bytes, count, decimal, eventEntries, log, put, rows } from "./show.js";
+import { ago, bytes, count, counts, decimal, eventEntries, log, put, rows, showHead } from "./show.js";
 import { explainTerms } from "./terms.js";
 
-function show({ sample, state, changes, events, visitors, started }) {
-  put("policy", state.policy);
-  put("uptime", `started ${ago(sample.t - started)}`);
-  put("reported", count(sample.reported));
-  put("clusters", count(sample.clusters));
-  put("local-clusters", count(sample.local_clusters));
-  put("total", count(sample.total));
+function show(now) {
+  const { sample, state, changes, events, visitors } = now;
+  const { reported, clusters, local_clusters, total } = sample;
+  showHead(now);
+  counts({ reported, clusters, "local-clusters": local_clusters, total });
   put("bytes", bytes(sample.bytes));
   drawMap(document.getElementById("map"), state.servers, state.map);
   showPhase(state.phase);

@@ -2,22 +2,19 @@
 
 import { chart, rate } from "./chart.js";
 import { follow, samples } from "./live.js";
-import { ago, count, decimal, drawn, eventEntries, log, put, rows } from "./show.js";
+import { count, counts, decimal, drawn, eventEntries, log, put, rows, showHead } from "./show.js";
 import { explainTerms } from "./terms.js";
 
 const WINDOW = 10;
 const REWARD_WINDOW = 60;
 
-function show({ sample, state, events, visitors, started, connected }) {
+function show(now) {
+  const { sample, state, events, visitors, connected } = now;
+  const { users, observations, clusters, decisions, lag } = sample;
   document.title = `${state.name} · fclub`;
   put("name", state.name);
-  put("policy", state.policy);
-  put("uptime", `started ${ago(sample.t - started)}`);
-  put("users", count(sample.users));
-  put("observations", count(sample.observations));
-  put("clusters", count(sample.clusters));
-  put("decisions", count(sample.decisions));
-  put("lag", count(sample.lag));
+  showHead(now);
+  counts({ users, observations, clusters, decisions, lag });
   put("link", connected ? "connected" : "cut off");
   showSpeed();
   showReward(visitors);

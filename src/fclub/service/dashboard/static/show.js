@@ -25,6 +25,16 @@ export function put(id, text) {
   if (place.textContent !== text) place.textContent = text;
 }
 
+// Whole numbers by the place that shows them.
+export function counts(numbers) {
+  for (const [id, value] of Object.entries(numbers)) put(id, count(value));
+}
+
+export function showHead({ state, sample, started }) {
+  put("policy", state.policy);
+  put("uptime", `started ${ago(sample.t - started)}`);
+}
+
 export function element(name, attributes = {}, ...children) {
   const found = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, value);
