@@ -64,3 +64,12 @@ def compiled(function: Function) -> Function:
 def inner(function: Function) -> Function:
     """Compile a kernel that only other kernels call: without a door from Python it compiles faster."""
     return _compile(function, no_cpython_wrapper=True)
+
+
+def for_types(kernel: Any, *arguments: Any) -> Any:
+    """The kernel compiled for arguments of these types; itself where numba is told not to compile."""
+    settings: Any = numba_config
+    if settings.DISABLE_JIT:
+        return kernel
+    types = tuple(typeof(argument) for argument in arguments)
+    return kernel.compile(types)  # pragma: no cover (coverage is measured on kernels left in Python)

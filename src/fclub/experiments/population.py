@@ -10,6 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,16 @@ DIM, ROUNDS, OBSERVATIONS = 10, 50_000, 20
 
 
 def _peak_bytes() -> int:
-    """Most memory this process ever had; the system counts it in KiB, macOS in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    """Most memory this process ever had.
+
+    On Linux `getrusage` would also remember the process that started this one.
+    """
+    try:
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(status.split("VmHWM:")[1].split()[0])
+    except (OSError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _observed(users: int, rng: np.random.Generator) -> Packed:

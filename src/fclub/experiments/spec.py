@@ -71,11 +71,20 @@ class Experiment(msgspec.Struct, frozen=True):
         make_environment(self.environment.name, **self.environment.parameters)
 
     def tasks(self) -> list[Task]:
-        """All cells, seed by seed: workers that start together then compile different policies."""
+        """All cells, seed by seed, and within a seed one policy of each class before the others.
+
+        On a machine that has no compiled kernels yet, workers that start together then compile
+        different ones.
+        """
+        turn: dict[type, int] = {}
+        turns = {}
+        for label, policy in self.policies.items():
+            kind = type(make_policy(policy.name, **policy.parameters))
+            turns[label] = turn[kind] = turn.get(kind, -1) + 1
         return [
-            Task(label, policy, self.environment, self.rounds, seed)
+            Task(label, self.policies[label], self.environment, self.rounds, seed)
             for seed in self.seeds
-            for label, policy in self.policies.items()
+            for label in sorted(turns, key=turns.__getitem__)
         ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from fclub.core.statistics import (
     total_by_label,
     unpack_statistics,
 )
-from fclub.core.types import Floats, Indices, Matrix, Vector
+from fclub.core.types import Indices, Matrix, Vector
 from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage, NumericalError
 from fclub.privacy.noise import NoiseSource
@@ -45,23 +45,7 @@ from fclub.protocol.messages import (
     write_statistics,
 )
 from fclub.protocol.numbering import members_of, number_clusters
-
-
-class _Staged(NamedTuple):
-    """A partition that was reported in a phase and waits for its plan."""
-
-    phase: int
-    ids: list[int]
-    labels: Indices
-    totals: Packed
-    nodes: Floats
-    noise: Floats
-
-    @staticmethod
-    def empty(phase: int, ids: list[int], dim: int, depth: int) -> _Staged:
-        none = LocalClusters.zeros(0, dim, depth)
-        labels = np.zeros(0, dtype=np.int64)
-        return _Staged(phase, ids, labels, Packed.zeros(0, dim), none.nodes, none.noise)
+from fclub.protocol.staged import Staged, tree_arrays
 
 
 class LocalServer:
@@ -94,11 +78,17 @@ class LocalServer:
         self.reported = 0
         self.ids: list[int] = []
         self.groups: list[int] = []
-        self.clusters = LocalClusters.zeros(0, self.dim, depth)
-        self.staged: _Staged | None = None
+        self.clusters = self._first_clusters(min(1, len(users.counts)))
+        self.staged: Staged | None = None
         self.held: list[tuple[int, Statistics]] = []
         self.asked: int | None = None
         self.next_id = 0
+
+    def _first_clusters(self, count: int) -> LocalClusters:
+        """Everybody together, as long as there has been no plan; nothing without users."""
+        clusters = LocalClusters.zeros(count, self.dim, self.depth)
+        clusters.gram[:] = self.rules.report_shift * np.eye(self.dim)
+        return clusters
 
     def add_user(self) -> int:
         """A user who was not there before joins the cluster with most observations; returns its row.
@@ -112,8 +102,7 @@ class LocalServer:
         known = not self.users.counts.any()
         self.detector.add_user(known)
         if row == 0:
-            self.clusters = LocalClusters.zeros(1, self.dim, self.depth)
-            self.clusters.gram[0] = self.rules.report_shift * np.eye(self.dim)
+            self.clusters = self._first_clusters(1)
         self.cluster_of = np.append(self.cluster_of, np.argmax(self.clusters.counts))
         if known:
             self.reported = row + 1
@@ -186,8 +175,7 @@ class LocalServer:
         labels = self.detector.detect(self.users)
         count = int(labels.max()) + 1
         totals = total_by_label(self.users, labels, count)
-        side = self.dim + 1 if self.depth else 0
-        nodes, noise = np.zeros((count, self.depth, side, side)), np.zeros((count, side, side))
+        nodes, noise = tree_arrays(count, self.dim, self.depth)
         known = dict(
             zip(members_of(self.cluster_of[: self.reported], len(self.ids)), self.ids, strict=True)
         )
@@ -196,11 +184,11 @@ class LocalServer:
         for c in range(count):
             total = Statistics.of(totals, c).shifted(self.rules.report_shift)
             if self.depth:
-                gaussian = self.noise.gaussian(side)
+                gaussian = self.noise.gaussian(self.dim + 1)
                 advance_tree(nodes[c], 1, gaussian, self.rules.noise_std, noise[c])
                 total += Statistics(noise[c, : self.dim, : self.dim], noise[c, : self.dim, -1], 0)
             clusters.append(ClusterStatistics(write_id(ids[c]), write_statistics(total)))
-        self.staged = _Staged(phase, ids, labels, totals, nodes, noise)
+        self.staged = Staged(phase, ids, labels, totals, nodes, noise)
         self.link.to_global(self.server, Report(phase, tuple(clusters)))
 
     def _adopt(self, plan: Plan) -> None:
@@ -264,7 +252,8 @@ class LocalServer:
         self.next_id, self.asked = int(values["next_id"]), values["asked"]
         self.reported = int(values["reported"])
         self.held = list(zip(values["held"], unpack_statistics(arrays, "held."), strict=True))
+        staged = values.get("staged")
         self.staged = None
-        if staged := values.get("staged"):
-            empty = _Staged.empty(**staged, dim=self.dim, depth=self.depth)
+        if staged is not None:
+            empty = Staged.empty(**staged, dim=self.dim, depth=self.depth)
             self.staged = rebuild(empty, arrays, "staged.")

@@ -12,7 +12,7 @@ import numpy as np
 
 from fclub.core import club, independent, mixture_round, sclub
 from fclub.core import federation as fed
-from fclub.core.compiling import compiled, inner, typeof
+from fclub.core.compiling import compiled, for_types, inner
 from fclub.core.statistics import observe
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.environments.world import World, draw_items, draw_reward, draw_user, regret_of
@@ -93,4 +93,4 @@ def loop_for(state: Any, *arguments: Any) -> Any:
     Called as it is, numba would work out the types of all arrays at every call, which takes longer
     than the first few hundred rounds.
     """
-    return PLAY[type(state)].compile(tuple(typeof(a) for a in (state, *arguments)))
+    return for_types(PLAY[type(state)], state, *arguments)
