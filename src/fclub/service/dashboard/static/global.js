@@ -16,7 +16,7 @@ function show(now) {
   showPhase(state.phase);
   showServers(state.servers, sample.t);
   log("changes", changes.map((change) => [change.at, change.kind, change.text]).reverse(), "Nothing has changed yet.");
-  log("events", eventEntries(events), "Nothing to report.");
+  log("events", eventEntries(events, changes.map((change) => change.kind)), "Nothing to report.");
   showCommunication();
   showVisitors(visitors);
   showPrivacy(state);

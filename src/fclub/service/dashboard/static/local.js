@@ -12,7 +12,7 @@ function show(now) {
   const { sample, state, events, visitors, connected } = now;
   const { users, observations, clusters, decisions, lag } = sample;
   document.title = `${state.name} · fclub`;
-  put("name", state.name);
+  put("name", `· ${state.name}`);
   showHead(now);
   counts({ users, observations, clusters, decisions, lag });
   put("link", connected ? "connected" : "cut off");

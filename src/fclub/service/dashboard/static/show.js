@@ -80,16 +80,17 @@ export function log(id, entries, nothing) {
   if (list.dataset.mark === mark) return;
   list.dataset.mark = mark;
   const lines = entries.map(([at, kind, text]) =>
-    element("li", {}, element("time", {}, clock(at)), element("strong", {}, kind), element("span", {}, text)),
+    element("li", {}, element("time", {}, clock(at)), element("span", {}, element("strong", {}, kind), " ", text)),
   );
   list.replaceChildren(...(lines.length ? lines : [element("li", { class: "nothing" }, nothing)]));
 }
 
-export function eventEntries(events) {
-  const facts = (event) =>
-    Object.entries(event)
-      .filter(([key]) => !["at", "event"].includes(key))
-      .map(([key, value]) => `${key}: ${value}`)
-      .join(", ");
-  return events.map((event) => [event.at, event.event, facts(event)]).reverse();
+// What happened lately, in words; what is told elsewhere on the page can be left out.
+export function eventEntries(events, without = []) {
+  const facts = ({ at, event, what = "", ...rest }) =>
+    [what, ...Object.entries(rest).map(([key, value]) => `${key}: ${value}`)].filter(Boolean).join(", ");
+  return events
+    .filter(({ event }) => !without.includes(event))
+    .map((event) => [event.at, event.event, facts(event)])
+    .reverse();
 }
