@@ -70,6 +70,19 @@ def wait_for(driver: Any, script: str, seconds: float = PATIENCE) -> Any:
     return WebDriverWait(driver, seconds, poll_frequency=0.2).until(lambda d: d.execute_script(script))
 
 
+def measure_work(driver: Any) -> None:
+    """Count the processor's time, not the clock's: other programs do not slow a page's work down."""
+    driver.execute_cdp_cmd("Performance.disable", {})
+    driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+
+
+def work_done(driver: Any) -> float:
+    """Seconds that the main thread has worked so far, all that is drawn by now included."""
+    driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    metrics = driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    return next(float(one["value"]) for one in metrics if one["name"] == "TaskDuration")
+
+
 def text_of(driver: Any, identifier: str) -> str:
     return str(
         driver.execute_script("return document.getElementById(arguments[0]).textContent", identifier)

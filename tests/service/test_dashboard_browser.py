@@ -193,12 +193,14 @@ def test_fifty_servers_stay_responsive(driver: Any, tmp_path: Path) -> None:
         browser.look_at(driver, f"{hub.base_url}/#token={TOKEN}")
         paint = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
         assert browser.wait_for(driver, paint) < 2000
-        times = []
+        browser.measure_work(driver)
+        work = []
         for seed in range(1, 6):
+            before = browser.work_done(driver)
             shuffle(node, seed, **size)
             driver.execute_script("performance.clearMeasures('update')")
-            script = "return performance.getEntriesByName('update')[0]?.duration"
-            times.append(browser.wait_for(driver, script))
+            browser.wait_for(driver, "return performance.getEntriesByName('update').length > 0")
+            work.append(browser.work_done(driver) - before)
         browser.screenshot(driver, "crowd", 1280)
         driver.get("about:blank")
-    assert statistics.median(times) < 100
+    assert statistics.median(work) < 0.1
