@@ -15,9 +15,9 @@ from pathlib import Path
 from tests.browser import chromium
 
 IMAGES = chromium.ROOT / "docs" / "images"
-UP = "up --servers 6 --users 24 --set env.clusters=3 --rate 100 --no-browser --dir"
+UP = "up --servers 6 --users 24 --set env.clusters=2 --rate 100 --no-browser --dir"
 DEMO = "demo --rounds 10000 --seeds 2 --no-open --out"
-VISITS = 4000
+VISITS = 3500
 TOLD = "document.getElementById('visits').textContent"
 SECONDS = 300
 
