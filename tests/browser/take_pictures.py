@@ -1,4 +1,4 @@
-"""Makes the pictures of the README: `make pictures`. A browser looks at `fclub up`; the demo plots."""
+"""Makes the pictures of the docs: `make pictures`. A browser looks at `fclub up`; the demo plots."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.browser import chromium
 IMAGES = chromium.ROOT / "docs" / "images"
 UP = "up --servers 6 --users 24 --set env.clusters=2 --rate 100 --no-browser --dir"
 DEMO = "demo --rounds 10000 --seeds 2 --no-open --out"
+FIGURES = ("regret", "communication", "ari")
 VISITS = 3500
 TOLD = "document.getElementById('visits').textContent"
 SECONDS = 300
@@ -45,13 +46,14 @@ def picture_of_the_page(folder: Path) -> None:
         process.wait()
 
 
-def picture_of_the_report(folder: Path) -> None:
+def pictures_of_the_report(folder: Path) -> None:
     if fclub(DEMO, folder).wait() == 0:
-        shutil.copy(folder / "figures" / "synthetic-blocks-regret.png", IMAGES / "regret.png")
+        for name in FIGURES:
+            shutil.copy(folder / "figures" / f"synthetic-blocks-{name}.png", IMAGES / f"{name}.png")
 
 
 if __name__ == "__main__":
     os.chdir(chromium.ROOT)
     with tempfile.TemporaryDirectory() as name:
         picture_of_the_page(Path(name) / "federation")
-        picture_of_the_report(Path(name) / "demo")
+        pictures_of_the_report(Path(name) / "demo")

@@ -155,9 +155,10 @@ class Fleet:
     def _write_addresses(self) -> None:
         """Where everybody is, for programs; only the owner may read the token."""
         found = {server.name: {"url": server.url, "token": server.token} for server in self.servers}
-        file = os.open(self._addresses, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(file, "w") as text:
-            json.dump(found, text, indent=1)
+        unfinished = self._addresses.with_suffix(".new")
+        unfinished.touch(0o600)
+        unfinished.write_text(json.dumps(found, indent=1))
+        unfinished.replace(self._addresses)
 
     def __exit__(self, *_: object) -> None:
         self.stop()
