@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fclub.core.federation import GlobalClusters
+from fclub.environments.form import HALF
 from fclub.environments.synthetic import Synthetic
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import SecureNoise
@@ -110,7 +111,7 @@ def test_the_global_view_counts_what_was_exchanged(pump: Pump) -> None:
     for name, server in zip(pump.names, state["servers"], strict=True):
         (sent,) = (
             pump.locals[name]
-            .store.reader.execute("SELECT count(*) FROM ledger WHERE kind = 'upload'")
+            .store.reader.execute("SELECT count(*) FROM sent WHERE kind = 'upload'")
             .fetchone()
         )
         assert server["uploads"] == sent > 0
@@ -147,11 +148,36 @@ def test_a_stream_spends_less_than_its_budget(tmp_path: Path) -> None:
     node = pump.locals["s0"]
     privacy = LocalView(node, pump.model, Monitor("local")).state()["privacy"]
     assert privacy["claimed"] == [1.0, 0.1]
-    assert [s["releases"] for s in privacy["streams"]] == node.server.clusters.leaves.tolist()
-    assert all(0.0 <= stream["epsilon"] <= privacy["epsilon"] for stream in privacy["streams"])
-    assert privacy["epsilon"] <= 1.0
-    assert privacy["epsilon"] <= privacy["reported"][0]
+    leaves = node.server.clusters.leaves
+    assert sorted(s["releases"] for s in privacy["streams"]) == sorted((leaves - 1).tolist())
+    assert privacy["open"] == len(leaves)
+    for spent in privacy["streams"]:
+        assert 0.0 < spent["share"] <= privacy["server"]["share"] <= 1.0
+        assert spent["epsilon"] <= privacy["server"]["epsilon"] <= 1.0
+        assert spent["epsilon"] <= spent["reported"]
+    known = GlobalView(pump.hub, pump.model).state()["privacy"]
+    assert known["stream"] == {key: privacy["streams"][0][key] for key in known["stream"]}
+    assert known["server"]["share"] >= privacy["server"]["share"], "the global server knows a limit"
     assert privacy["phases"] == pump.hub.server.phase
+    pump.close()
+
+
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_mixture_servers_are_shown_in_the_same_words(tmp_path: Path, name: str) -> None:
+    pump = Pump(tmp_path, Model(policy=name, dim=10, constant=HALF), servers=2, noise=SecureNoise())
+    play(pump, 800)
+    hub, node = GlobalView(pump.hub, pump.model), pump.locals["s0"]
+    state, local = hub.state(), LocalView(node, pump.model, Monitor("local")).state()
+    assert state["phase"]["next"] is None
+    assert "limit" not in hub.sample()
+    assert len(state["map"]["members"]) > 0
+    assert sum(one["own"] for one in local["clusters"]) == node.feedbacks
+    if name == "fclub-plus":
+        assert state["privacy"] is local["privacy"] is None
+    else:
+        assert state["privacy"]["server"]["share"] == 1.0
+        assert 0.0 < local["privacy"]["server"]["share"] <= 1.0 + 1e-9
+        assert local["privacy"]["open"] == len(local["privacy"]["streams"]) > 0
     pump.close()
 
 

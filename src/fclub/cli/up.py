@@ -92,14 +92,17 @@ def up(
     given, own = parameters.parse_parameters(set_, [policy])
     make_world = partial(_world, env, {"users": users, "servers": servers} | given, seed)
     world = make_world()
-    policy_of(Model(policy=policy, dim=world.problem.dim, parameters=own.get(policy, {})))
+    problem = world.problem
+    model = Model(
+        policy=policy, dim=problem.dim, constant=problem.constant, parameters=own.get(policy, {})
+    )
+    policy_of(model)
     _stop_when_told()
     console = Console(stderr=True)
     tally = Tally(policy)
     with ExitStack() as stack:
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fclub-")))
-        problem = world.problem
-        fleet = Fleet(home, problem.servers, problem.dim, policy, own.get(policy))
+        fleet = Fleet(home, problem.servers, model)
         with console.status(f"starting {len(fleet.servers)} servers …"):
             stack.enter_context(fleet)
             rivals = _rivals(make_world, seed)

@@ -8,17 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
 from fclub.errors import FclubError
 from fclub.service.broker import LocalBroker, free_port
 from fclub.service.local_node import GLOBAL
 from fclub.service.security import hash_token, new_token
+from fclub.service.settings import Model
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
@@ -99,20 +100,12 @@ def _text(value: Any) -> str:
 
 
 class Fleet:
-    """`with Fleet(folder, servers, dim) as fleet:` everything runs; afterwards nothing does.
+    """`with Fleet(folder, servers, model) as fleet:` everything runs; afterwards nothing does.
 
-    `parameters` are the policy's, `hub` are settings of the global server.
+    `hub` are settings of the global server.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        servers: int,
-        dim: int,
-        policy: str = "fclub-dc",
-        parameters: Mapping[str, Any] | None = None,
-        **hub: Any,
-    ) -> None:
+    def __init__(self, folder: Path, servers: int, model: Model, **hub: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._addresses = folder / ADDRESSES
         names = [f"s{number}" for number in range(servers)]
@@ -122,9 +115,7 @@ class Fleet:
 
         def server(command: str, name: str, own: dict[str, Any]) -> Server:
             settings = {
-                "model__policy": policy,
-                "model__dim": dim,
-                "model__parameters": dict(parameters or {}),
+                "model": msgspec.to_builtins(model),
                 "store": str(folder / f"{name}.db"),
                 "nats__url": self.broker.url,
                 "nats__user": name,

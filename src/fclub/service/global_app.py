@@ -71,14 +71,15 @@ class GlobalService:
 
     async def clusters(self, request: Request) -> list[dict[str, Any]]:
         """Global clusters by the servers and opaque ids of their members."""
-        state = self.node.server.state
-        found: list[dict[str, Any]] = [
-            {"group": k, "observations": int(state.counts[k]), "members": []}
-            for k in range(len(state.counts))
+        names = self.node.names
+        return [
+            {
+                "group": k,
+                "observations": group.observations,
+                "members": [{"server": names[server], "cluster": c} for server, c in group.members],
+            }
+            for k, group in enumerate(self.node.server.overview())
         ]
-        for k, (server, cluster) in zip(state.group, self.node.server.members, strict=True):
-            found[int(k)]["members"].append({"server": self.node.names[server], "cluster": cluster})
-        return found
 
     async def servers(self, request: Request) -> dict[str, Any]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
@@ -97,6 +98,8 @@ class Runner:
                 await loop.run_in_executor(self._thread, self.node.store.commit)
             self.node.committed(changes)
             waiter.set_result(None)
+            for notice in changes.notices:
+                self.monitor.event(notice, logging.WARNING)
             for peer, frame in changes.frames:
                 await self._send(peer, frame)
             for peer, receipt in changes.receipts.items():

@@ -3,6 +3,7 @@
 import { chart, rate } from "./chart.js";
 import { follow, samples } from "./live.js";
 import { count, counts, decimal, drawn, eventEntries, log, put, rows, showHead } from "./show.js";
+import { meter, percent, showBudget } from "./budget.js";
 import { explainTerms } from "./terms.js";
 
 const WINDOW = 10;
@@ -79,23 +80,21 @@ function share({ own, others }) {
 }
 
 function showPrivacy(privacy) {
-  document.getElementById("no-privacy").hidden = privacy !== null;
-  document.getElementById("privacy").hidden = privacy === null;
-  if (privacy === null) return;
-  const [epsilon, delta] = privacy.claimed;
-  put("claimed", `ε = ${epsilon}, δ = ${delta}`);
-  const [reported, small] = privacy.reported;
-  const spent = `ε = ${decimal(privacy.epsilon)} at δ = ${delta}, ${decimal(reported)} at δ = ${small}`;
-  put("spent", `${spent} for ${count(privacy.phases)} phases, each charged in full.`);
-  document.getElementById("spent").className = privacy.epsilon > epsilon ? "bad" : "";
+  const spent = showBudget(privacy);
+  if (spent === null) return;
+  const phases = privacy.phases > 1 ? ` in ${count(privacy.phases)} phases, which add up` : "";
+  put("spent", `${spent(privacy.server)}${phases}`);
+  document.getElementById("exhausted").hidden = !privacy.exhausted;
+  put("open-streams", `${count(privacy.open)} open streams${privacy.open > privacy.streams.length ? "; those with most data:" : ":"}`);
   rows(
     "streams",
-    privacy.streams.map((stream) => {
-      const meter = document.createElement("meter");
-      Object.assign(meter, { max: epsilon, value: stream.epsilon, high: 0.9 * epsilon });
-      meter.setAttribute("aria-label", `${decimal(stream.epsilon)} of ${epsilon}`);
-      return [stream.cluster === null ? "–" : String(stream.cluster), count(stream.releases), decimal(stream.epsilon), meter];
-    }),
+    privacy.streams.map(({ stream, releases, observations, share }) => [
+      stream,
+      count(releases),
+      count(observations),
+      percent(share),
+      meter(share, `stream ${stream}: ${percent(share)} of the budget`),
+    ]),
   );
 }
 
