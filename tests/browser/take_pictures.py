@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.browser import chromium
 
 IMAGES = chromium.ROOT / "docs" / "images"
-UP = "up --servers 6 --users 24 --set env.clusters=2 --rate 100 --no-browser --dir"
+UP = "up --policy fclub-plus --servers 6 --users 24 --rate 100 --no-browser --dir"
 DEMO = "demo --rounds 10000 --seeds 2 --no-open --out"
 FIGURES = ("regret", "communication", "ari")
 VISITS = 3500

@@ -165,7 +165,8 @@ class Monitor:
 
     def resent(self, peer: str, frames: int) -> None:
         self.resends.labels(peer).inc(frames)
-        self.event("resent", peer=peer, frames=frames)
+        if frames:
+            self.event("resent", peer=peer, frames=frames)
 
     def refused(self, peer: str, error: Exception) -> None:
         reason = type(error).__name__

@@ -53,6 +53,7 @@ function showServers(servers, now) {
       server.lag ? { text: count(server.lag), kind: "bad" } : "0",
       count(server.uploads),
       count(server.downloads),
+      count(server.phases),
       bytes(server.bytes),
       server.quarantined ? { text: "in quarantine", kind: "bad" } : { text: "trusted", kind: "good" },
     ]),
