@@ -3,7 +3,7 @@
 import { chart } from "./chart.js";
 import { follow, samples } from "./live.js";
 import { drawMap } from "./map.js";
-import { ago, bytes, count, counts, decimal, eventEntries, log, put, rows, showHead } from "./show.js";
+import { ago, bytes, count, counts, decimal, eventEntries, log, put, rows, several, showHead } from "./show.js";
 import { meter, percent, showBudget } from "./budget.js";
 import { explainTerms } from "./terms.js";
 
@@ -83,7 +83,7 @@ function showVisitors(visitors) {
 function showPrivacy({ privacy, servers, map }) {
   const spent = showBudget(privacy);
   if (spent === null) return;
-  const times = privacy.phases === null ? "A user’s stream is paid once" : `${count(privacy.phases)} phases add up`;
+  const times = privacy.phases === null ? "A user’s stream is paid once" : `Phases add up, ${several(privacy.phases, "phase")} so far`;
   put("spent", `One stream costs ${spent(privacy.stream)}. ${times}: no server has spent more than ${spent(privacy.server)}.`);
   const open = new Map();
   for (const [owner] of map.members) open.set(owner, (open.get(owner) ?? 0) + 1);

@@ -2,7 +2,7 @@
 
 import { chart, rate } from "./chart.js";
 import { follow, samples } from "./live.js";
-import { count, counts, decimal, drawn, eventEntries, log, put, rows, showHead } from "./show.js";
+import { count, counts, decimal, drawn, eventEntries, log, put, rows, several, showHead } from "./show.js";
 import { meter, percent, showBudget } from "./budget.js";
 import { explainTerms } from "./terms.js";
 
@@ -85,7 +85,7 @@ function showPrivacy(privacy) {
   const phases = privacy.phases > 1 ? ` in ${count(privacy.phases)} phases, which add up` : "";
   put("spent", `${spent(privacy.server)}${phases}`);
   document.getElementById("exhausted").hidden = !privacy.exhausted;
-  put("open-streams", `${count(privacy.open)} open streams${privacy.open > privacy.streams.length ? "; those with most data:" : ":"}`);
+  put("open-streams", `${several(privacy.open, "open stream")}${privacy.open > privacy.streams.length ? "; those with most data:" : ":"}`);
   rows(
     "streams",
     privacy.streams.map(({ stream, releases, observations, share }) => [

@@ -5,6 +5,7 @@ const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 const SVG = "http://www.w3.org/2000/svg";
 
 export const count = (value) => whole.format(value);
+export const several = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 export const decimal = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : short.format(value));
 export const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
 
