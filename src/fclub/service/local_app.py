@@ -131,7 +131,7 @@ class LocalService:
         row = self.node.rows.get(name)
         if row is None:
             raise NotFound(f"there is no user {name!r}")
-        cluster = int(self.node.server.cluster_of[row])
+        cluster = int(self.node.server.served_by[row])
         count = int(self.node.server.users.counts[row])
         group = self.node.server.overview()[cluster].group
         return api.UserView(name, cluster, group, count)
