@@ -134,3 +134,26 @@ def test_old_decisions_are_forgotten_portion_by_portion(tmp_path: Path) -> None:
             node.feedback(decision, 1.0)
     assert node.feedback(young, 1.0)
     pump.close()
+
+
+def test_a_server_that_waits_for_a_plan_can_be_stopped_and_started(tmp_path: Path) -> None:
+    environment = Synthetic(users=4, clusters=2, servers=2, dim=3, items=4)
+    environment.start(0)
+    pump = Pump(tmp_path, model_of(environment, "fclub-dc"), 2)
+    register(pump, environment)
+    pump.run()
+    pump.away.add("s1")
+    play(pump, environment, 40)
+    node = pump.locals["s0"]
+    assert node.server.staged is not None
+    node.snapshot()
+    pump.run()
+    node.store.close()
+    pump.locals["s0"] = pump.open_local("s0")
+    again = pump.locals["s0"].server.staged
+    assert again is not None
+    assert again.ids == node.server.staged.ids
+    np.testing.assert_array_equal(again.totals.gram, node.server.staged.totals.gram)
+    pump.come_back("s1")
+    assert pump.locals["s0"].server.staged is None
+    pump.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fclub.core.clustering import most_alike
 from fclub.core.federation import (
     LocalClusters,
     absorb,
@@ -15,6 +16,7 @@ from fclub.core.federation import (
     release,
     renew_buffer,
 )
+from fclub.core.models import estimate_all
 from fclub.core.noise import advance_tree
 from fclub.core.packing import flatten, rebuild, with_row
 from fclub.core.statistics import (
@@ -53,6 +55,7 @@ from fclub.protocol.staged import Staged, tree_arrays
 class LocalServer:
     """One server's users and local clusters; `cluster_of[row]` is the cluster of user `row`.
 
+    `served_by[row]` is the same, but for newcomers who turn out to be like others.
     Between a report and its plan nothing is uploaded: what is observed in between belongs to the
     buffers that the plan starts. A server that is cut off then, or that has had no plan yet, goes on
     learning for itself: its due uploads are held.
@@ -79,6 +82,7 @@ class LocalServer:
         self.accounts = accounts
         self.link = link
         self.cluster_of: Indices = np.zeros(len(users.counts), dtype=np.int64)
+        self.served_by = self.cluster_of.copy()
         self.reported = 0
         self.ids: list[int] = []
         self.groups: list[int] = []
@@ -106,7 +110,9 @@ class LocalServer:
         self.detector.add_user(known)
         if row == 0:
             self.clusters = self._first_clusters(1)
-        self.cluster_of = np.append(self.cluster_of, np.argmax(self.clusters.counts))
+        largest = np.argmax(self.clusters.counts)
+        self.cluster_of = np.append(self.cluster_of, largest)
+        self.served_by = np.append(self.served_by, largest)
         if known:
             self.reported = row + 1
             if self.staged is not None:
@@ -117,7 +123,7 @@ class LocalServer:
 
     def recommend(self, row: int, items: Matrix) -> int:
         """Alg. 1, line 12."""
-        c = self.cluster_of[row]
+        c = self.served_by[row]
         index = recommend(self.clusters, c, items, self.rules)
         if math.isnan(self.clusters.growth[c]):
             raise NumericalError(f"statistics of a cluster of server {self.server} are indefinite")
@@ -126,12 +132,27 @@ class LocalServer:
     def observe(self, row: int, x: Vector, y: float) -> None:
         """Alg. 1, line 13, and Alg. 3."""
         observe(self.users, row, x, y)
-        c = int(self.cluster_of[row])
+        c = int(self.served_by[row])
         if absorb(self.clusters, c, x, y, self.rules):
             gram, moment = np.empty((self.dim, self.dim)), np.empty(self.dim)
             gaussian = self.noise.gaussian(self.dim + 1)
             count = release(self.clusters, c, gaussian, self.rules, gram, moment)
             self._hand_out(c, Statistics(gram, moment, int(count)))
+        if self.users.counts[row].bit_count() == 1 and row in self.detector.guests:
+            self._serve([row])
+
+    def _serve(self, guests: list[int]) -> None:
+        """Let the cluster serve each of these that predicts its data best.
+
+        Detections are far apart, and a guest has to be served today: it is looked at again after 1,
+        2, 4, … of its observations. Where it was reported to belong stays as it is.
+        """
+        clusters, users = self.clusters, self.users
+        theta = np.empty_like(clusters.moment)
+        estimate_all(clusters.gram, clusters.moment, 0.0, theta)
+        for row in guests:
+            best = most_alike(users.gram[row], users.moment[row], theta, clusters.counts)
+            self.served_by[row] = best
 
     def _hand_out(self, c: int, statistics: Statistics) -> None:
         """Upload, or hold until there is a plan.
@@ -231,6 +252,8 @@ class LocalServer:
             clusters.buffer_moment[c] += now.moment[c] - staged.totals.moment[c]
             clusters.buffer_count[c] = now.counts[c] - staged.totals.counts[c]
         self.clusters, self.cluster_of, self.ids = clusters, labels, staged.ids
+        self.served_by = labels.copy()
+        self._serve(self.detector.guests)
         self.reported, self.began = len(staged.labels), staged.phase
         self.groups = [entry.group for entry in plan.clusters]
 
@@ -246,8 +269,8 @@ class LocalServer:
 
     def overview(self) -> list[LocalOverview]:
         rows, clusters = len(self.clusters.counts), self.clusters
-        users = np.bincount(self.cluster_of, minlength=rows)
-        observed = np.bincount(self.cluster_of, weights=self.users.counts, minlength=rows)
+        users = np.bincount(self.served_by, minlength=rows)
+        observed = np.bincount(self.served_by, weights=self.users.counts, minlength=rows)
         own = np.clip(observed - clusters.buffer_count, 0, clusters.counts)
         return [
             LocalOverview(
@@ -273,7 +296,7 @@ class LocalServer:
         """Arrays and JSON-ready values from which `restore` continues."""
         arrays = flatten(self.users, "users.") | flatten(self.clusters, "clusters.")
         arrays |= {f"detector.{name}": array for name, array in self.detector.arrays().items()}
-        arrays["cluster_of"] = self.cluster_of
+        arrays |= {"cluster_of": self.cluster_of, "served_by": self.served_by}
         arrays |= pack_statistics([statistics for _, statistics in self.held], self.dim, "held.")
         values: dict[str, Any] = {"ids": self.ids, "groups": self.groups, "next_id": self.next_id}
         values |= {"asked": self.asked, "held": [c for c, _ in self.held], "reported": self.reported}
@@ -292,7 +315,7 @@ class LocalServer:
         own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
         self.detector.restore(own)
         self.clusters = rebuild(self.clusters, arrays, "clusters.")
-        self.cluster_of = arrays["cluster_of"]
+        self.cluster_of, self.served_by = arrays["cluster_of"], arrays["served_by"]
         self.ids, self.groups = list(values["ids"]), list(values["groups"])
         self.next_id, self.asked = int(values["next_id"]), values["asked"]
         self.reported, self.answered = int(values["reported"]), int(values["answered"])

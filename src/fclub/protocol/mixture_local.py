@@ -86,7 +86,7 @@ class MixtureLocal:
         return self.observations - sum(self.told.values())
 
     @property
-    def cluster_of(self) -> Indices:
+    def served_by(self) -> Indices:
         """The cluster 0, 1, … of every user in the most probable partition."""
         return number_by_first(self.labels)
 
@@ -237,7 +237,7 @@ class MixtureLocal:
 
     def overview(self) -> list[LocalOverview]:
         """Clusters of the most probable partition."""
-        labels = self.cluster_of
+        labels = self.served_by
         return [
             self._describe(c, np.flatnonzero(labels == c)) for c in range(labels.max(initial=-1) + 1)
         ]

@@ -48,10 +48,14 @@ class Drill:
     promised: dict[str, dict[str, float]] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def model(self) -> Model:
+        return Model(policy=self.policy, dim=self.dim)
+
     def run(self) -> dict[str, Any]:
         """Play, kill, heal, stop, then open the stores and count."""
         start = time.monotonic()
-        fleet = Fleet(self.folder, self.servers, self.dim, self.policy, phase_seconds=1.0)
+        fleet = Fleet(self.folder, self.servers, self.model, phase_seconds=1.0)
         with fleet:
             asyncio.run(self._play(fleet))
         return self._count(fleet) | {"killed": self.killed, "seconds": time.monotonic() - start}
@@ -134,14 +138,13 @@ class Drill:
         raise DrillFailed(f"not healed after {HEAL_SECONDS:g} s: {peers} {ends}")
 
     def _count(self, fleet: Fleet) -> dict[str, Any]:
-        model = Model(policy=self.policy, dim=self.dim)
         names = [server.name for server in fleet.locals]
         store = str(self.folder / "global.db")
-        hub = global_node(GlobalSettings(model=model, store=store, servers=names))
+        hub = global_node(GlobalSettings(model=self.model, store=store, servers=names))
         result: dict[str, Any] = {"acknowledged": 0, "observations": 0, "released": 0, "waiting": 0}
         for name in names:
             store = str(self.folder / f"{name}.db")
-            node = local_node(LocalSettings(model=model, name=name, store=store))
+            node = local_node(LocalSettings(model=self.model, name=name, store=store))
             for key, value in self._check(node, hub, self.promised[name]).items():
                 result[key] += value
             node.store.close()

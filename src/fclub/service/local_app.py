@@ -131,7 +131,7 @@ class LocalService:
         row = self.node.rows.get(name)
         if row is None:
             raise NotFound(f"there is no user {name!r}")
-        cluster = int(self.node.server.cluster_of[row])
+        cluster = int(self.node.server.served_by[row])
         count = int(self.node.server.users.counts[row])
         group = self.node.server.overview()[cluster].group
         return api.UserView(name, cluster, group, count)
@@ -147,7 +147,6 @@ class LocalService:
     async def metrics(self, request: Request) -> Response:
         channel, gauge = self.node.channel, self.monitor.gauge
         gauge("fclub_users", "Users seen.", len(self.node.rows))
-        gauge("fclub_feedback_observations", "Observations learned from.", self.node.feedbacks)
         gauge("fclub_clusters", "Local clusters.", len(self.node.server.overview()))
         gauge("fclub_outbox_frames", "Messages not confirmed.", channel.sent - channel.confirmed)
         gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
@@ -156,6 +155,7 @@ class LocalService:
             gauge("fclub_privacy_epsilon", "ε spent at this δ.", spent.epsilon, delta=delta)
         exhausted = float(self.node.books.exhausted)
         gauge("fclub_privacy_exhausted", "1 once the budget has refused a stream.", exhausted)
+        self.monitor.count("fclub_observations_total", "Rewards in the store.", self.node.feedbacks)
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> dict[str, Any]:
