@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-drills test-browser coverage docs lint lock clean
+.PHONY: demo test test-slow test-drills test-api-full test-browser pictures coverage docs lint lock clean
 
 # Locked versions first, then the package itself without looking for any others.
 .venv/ready: requirements.lock pyproject.toml
@@ -20,18 +20,29 @@ test: .venv/ready
 test-slow: .venv/cluster
 	$(BIN)/pytest -m slow --ignore tests/service
 
-# Drills with real processes: kills, load, fuzzing. Their timing needs a quiet machine.
+# Drills with real processes: kills, load, fuzzing.
 test-drills: .venv/ready
 	$(BIN)/pytest -m slow tests/service
 
-# Every line and branch of core and protocol, with kernels as plain Python so that theirs count too.
+# The fuzzing of the HTTP service with ten times as many cases.
+test-api-full: .venv/ready
+	FCLUB_API_CASES=5000 $(BIN)/pytest -m slow tests/service/test_api_cases.py -s
+
+# Every line and branch of core and protocol, with kernels as plain Python so that theirs count too; only
+# what helps to compile needs the compiler.
+COVER := --cov=fclub.core --cov=fclub.protocol --cov-branch
 coverage: .venv/ready
-	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -n 2 tests/core tests/protocol --cov=fclub.core --cov=fclub.protocol \
-		--cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+	$(BIN)/pytest -q tests/core/test_borrowing.py $(COVER) --cov-report=
+	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -n 2 tests/core tests/protocol $(COVER) --cov-append \
+		--cov-report=term-missing:skip-covered --cov-fail-under=100
 
 # Needs chromium and chromium-driver; screenshots are left in out/screenshots.
 test-browser: .venv/docs node_modules/axe-core
 	$(BIN)/pytest -m browser
+
+# The pictures of the README, made by `fclub up` and `fclub demo`; needs chromium.
+pictures: .venv/docs
+	$(BIN)/python -m tests.browser.take_pictures
 
 node_modules/axe-core:
 	npm install --no-save --silent axe-core@4

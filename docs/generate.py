@@ -115,13 +115,24 @@ def _type(kind: Any) -> str:
 _LIMITS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("pattern", "matching"))
 
 
+_KINDS = {
+    "gauge": "gauge",
+    "_counter": "counter",
+    "CounterMetricFamily": "counter",
+    "count": "counter",
+    "count_by": "counter",
+    "HistogramMetricFamily": "histogram",
+}
+"""What makes a metric, and of which kind."""
+
+
 def metrics() -> str:
     """Names and texts from the calls that register them."""
     found: dict[str, tuple[str, str]] = {}
     for file in sorted((ROOT / "src" / "fclub" / "service").glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and (name := _metric(node)):
-                kind = {"gauge": "gauge", "_counter": "counter"}.get(_called(node), "histogram")
+                kind = _KINDS[_called(node)]
                 found[name] = (kind, str(ast.literal_eval(node.args[1])))
     lines = [[f"`{name}`", kind, text] for name, (kind, text) in sorted(found.items())]
     head = "# Metrics\nWhat `/metrics` shows, for Prometheus. Times are in seconds, sizes in bytes.\n\n"
@@ -166,7 +177,7 @@ def http() -> str:
             parts += [f"## {title}", table(["", "route", "what it does"], lines), ""]
             runner.node.store.close()
     parts += ["## Bodies", ""]
-    for name, schema in sorted(api.openapi()["components"]["schemas"].items()):
+    for name, schema in sorted(api.openapi(dim=10)["components"]["schemas"].items()):
         fields = [[f"`{key}`", _schema(value)] for key, value in schema.get("properties", {}).items()]
         parts += [
             f"### {name}",

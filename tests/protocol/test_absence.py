@@ -93,17 +93,11 @@ def link_of(hub: GlobalServer) -> CutLink:
     return hub.link
 
 
-def learned(local: LocalServer) -> int:
-    """Observations that this server has not handed out yet."""
-    held = sum(statistics.count for _, statistics in local.held)
-    return int(local.clusters.buffer_count.sum()) + held
-
-
 def check_books(locals_: list[LocalServer], hub: GlobalServer) -> None:
     """With everybody back: released + kept = seen, and what a server holds plus its pending download
     is its global cluster."""
     seen = sum(int(local.users.counts.sum()) for local in locals_)
-    assert hub.reported + sum(learned(local) for local in locals_) == seen
+    assert hub.reported + sum(local.waiting for local in locals_) == seen
     for row, (server, cluster) in enumerate(hub.members):
         local = locals_[server]
         c, k = local.ids.index(cluster), hub.state.group[row]
@@ -143,6 +137,26 @@ def test_nothing_is_lost_whoever_comes_and_goes(seed: int, events: list[str]) ->
     for server in range(3):
         link_of(hub).return_of(server)
     check_books(locals_, hub)
+
+
+def test_servers_are_invited_and_shown() -> None:
+    """Nobody is asked twice; own and others' observations are told apart."""
+    locals_, hub = federation(servers=3, users=2)
+    hub.servers = []
+    assert locals_[0].overview()[0].cluster is None
+    hub.invite(2)
+    assert (hub.phase, hub.next_phase) == (1, 2)
+    for server in (0, 1):
+        locals_[server].observe(0, EAST, 1.0)
+    hub.invite(3)
+    assert [local.answered for local in locals_] == [1, 1, 1]
+    assert not any(local.unanswered for local in locals_)
+    assert [hub.released_by(server) for server in range(3)] == [1, 1, 0]
+    (group,) = hub.overview()
+    assert (group.observations, len(group.members)) == (2, 3)
+    (one,) = locals_[0].overview()
+    assert (one.cluster, one.group, one.users, one.shared_by) == (locals_[0].ids[0], 0, 2, 2)
+    assert (one.own, one.waiting) == (1, 0)
 
 
 def test_phases_are_announced_when_the_total_doubles() -> None:
@@ -227,7 +241,7 @@ def test_a_phase_in_which_nobody_answers_closes() -> None:
     assert hub.members == []
     local.observe(0, EAST, 1.0)
     link_of(hub).return_of(0)
-    assert hub.reported + learned(local) == 1
+    assert hub.reported + local.waiting == 1
 
 
 def test_a_server_without_users_answers_when_the_first_one_comes() -> None:
@@ -238,7 +252,7 @@ def test_a_server_without_users_answers_when_the_first_one_comes() -> None:
     local.restore(*before.state_of())
     assert local.asked == 1
     local.observe(local.add_user(), EAST, 1.0)
-    assert (local.asked, hub.reported + learned(local)) == (None, 1)
+    assert (local.asked, hub.reported + local.waiting) == (None, 1)
 
 
 def test_users_who_come_while_the_first_plan_is_awaited_are_in_it() -> None:

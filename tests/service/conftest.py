@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,6 +41,21 @@ def offer(rng: np.random.Generator, count: int = 5, dim: int = DIM) -> list[dict
     rows = rng.standard_normal((count, dim))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return [{"id": f"item-{k}", "features": row.tolist()} for k, row in enumerate(rows)]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    """Return as soon as it holds; the limit is for machines that are busy with other things."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"did not happen within {seconds:g} s"
+        time.sleep(0.005)
+
+
+def visit(client: httpx.Client, seed: int, reward: float = 1.0) -> None:
+    """One of three users is offered items, and what it is shown earns the reward."""
+    items = offer(np.random.default_rng(seed))
+    shown = client.post("/v1/recommend", json={"user": f"u{seed % 3}", "items": items}).json()
+    client.post("/v1/feedback", json={"decision": shown["decision"], "reward": reward})
 
 
 @pytest.fixture

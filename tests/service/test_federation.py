@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fclub.environments.synthetic import Synthetic
+from fclub.service.local_node import FORGOTTEN_AT_ONCE, UnknownDecision
+from fclub.service.settings import Model
 
+from .conftest import wait_for
 from .federation import Pump, in_process, model_of, play, register, totals, visits
 
 
@@ -108,4 +112,48 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path: Path, policy: str) ->
     own, reported, waiting = totals(pump)
     assert own == reported + waiting == 120
     check_invariant(pump)
+    pump.close()
+
+
+def test_old_decisions_are_forgotten_portion_by_portion(tmp_path: Path) -> None:
+    pump = Pump(tmp_path, Model(policy="fclub-dc", dim=3), 1)
+    node, items = pump.locals["s0"], np.eye(3)[:1]
+    old = [node.recommend("ann", items, ["i"]).id for _ in range(2 * FORGOTTEN_AT_ONCE + 1)]
+    now = time.time()
+    wait_for(lambda: time.time() > now + 0.002)
+    young = node.recommend("ann", items, ["i"]).id
+    pump.run()
+    portions = 0
+    while node.forget(now + 0.001):
+        portions += 1
+        pump.run()
+    assert portions == 3
+    assert not node.forget(now - 60.0)
+    for decision in (old[0], old[-1]):
+        with pytest.raises(UnknownDecision):
+            node.feedback(decision, 1.0)
+    assert node.feedback(young, 1.0)
+    pump.close()
+
+
+def test_a_server_that_waits_for_a_plan_can_be_stopped_and_started(tmp_path: Path) -> None:
+    environment = Synthetic(users=4, clusters=2, servers=2, dim=3, items=4)
+    environment.start(0)
+    pump = Pump(tmp_path, model_of(environment, "fclub-dc"), 2)
+    register(pump, environment)
+    pump.run()
+    pump.away.add("s1")
+    play(pump, environment, 40)
+    node = pump.locals["s0"]
+    assert node.server.staged is not None
+    node.snapshot()
+    pump.run()
+    node.store.close()
+    pump.locals["s0"] = pump.open_local("s0")
+    again = pump.locals["s0"].server.staged
+    assert again is not None
+    assert again.ids == node.server.staged.ids
+    np.testing.assert_array_equal(again.totals.gram, node.server.staged.totals.gram)
+    pump.come_back("s1")
+    assert pump.locals["s0"].server.staged is None
     pump.close()

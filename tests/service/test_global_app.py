@@ -43,7 +43,9 @@ def hub(tmp_path: Path) -> Iterator[httpx.Client]:
     broker.stop()
 
 
-@pytest.mark.parametrize("header", ["", "Bearer wrong"])
+@pytest.mark.parametrize(
+    "header", ["", "Bearer wrong", "Basic YTpi", "application-token", "Bearer token-of-s0"]
+)
 def test_every_route_needs_a_token(hub: httpx.Client, header: str) -> None:
     for method, path in ROUTES:
         assert hub.request(method, path, headers={"Authorization": header}).status_code == 401

@@ -9,9 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from fclub.service.security import hash_token
 from fclub.service.serve import local_app
+from fclub.service.settings import Http
 
-from .conftest import ADMIN_TOKEN, DIM, HTTP, local_settings, offer, serving
+from .conftest import ADMIN_TOKEN, DIM, HTTP, TOKEN, local_settings, offer, serving
 
 
 def recommend(client: httpx.Client, user: str = "ann", seed: int = 0) -> dict[str, object]:
@@ -98,7 +100,9 @@ def test_bad_bodies_are_refused_and_change_nothing(
 def test_too_many_requests(tmp_path: Path) -> None:
     http = msgspec.structs.replace(HTTP, max_requests_per_second=3)
     with serving(local_app(local_settings(tmp_path, http=http))[0]) as client:
-        codes = [client.get("/v1/clusters").status_code for _ in range(10)]
+        words = ["Bearer", "bearer", "BEARER", "bEARER", "beaReR"] * 2
+        headers = [{"Authorization": f"{word} {TOKEN}"} for word in words]
+        codes = [client.get("/v1/clusters", headers=header).status_code for header in headers]
     assert codes[:3] == [200, 200, 200]
     assert 429 in codes
 
@@ -123,6 +127,31 @@ ROUTES = [
 def test_every_route_needs_a_token(client: httpx.Client, method: str, path: str, header: str) -> None:
     answer = client.request(method, path, headers={"Authorization": header})
     assert answer.status_code == 401
+
+
+def test_the_token_of_one_server_opens_no_other(tmp_path: Path) -> None:
+    """South's token on every route of north, which knows its own only."""
+    http = Http(tokens=[hash_token("south-token")])
+    south = local_settings(tmp_path, name="south", store=str(tmp_path / "south.db"), http=http)
+    theirs = {"Authorization": "Bearer south-token"}
+    with (
+        serving(local_app(local_settings(tmp_path))[0]) as north,
+        serving(local_app(south)[0]) as other,
+    ):
+        for method, path in ROUTES:
+            assert north.request(method, path, headers=theirs).status_code == 401
+        assert other.get("/v1/clusters", headers=theirs).status_code == 200
+        assert other.get("/v1/clusters").status_code == 401
+        assert north.get("/v1/clusters").status_code == 200
+
+
+def test_a_refused_request_does_not_open_the_door_for_the_next(client: httpx.Client) -> None:
+    """What a guard remembers are headers that have proved themselves, and nothing else."""
+    for _ in range(3):
+        for header in ("Bearer wrong", "Bearer", f"Bearer  {TOKEN}", f"Bearer {TOKEN[:-1]}"):
+            assert client.get("/v1/link", headers={"Authorization": header}).status_code == 401
+        assert client.get("/v1/link").status_code == 200
+        assert client.get("/v1/link", headers={"Authorization": f"bearer {TOKEN}"}).status_code == 200
 
 
 def test_the_list_of_protected_routes_is_complete(tmp_path: Path) -> None:

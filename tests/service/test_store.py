@@ -12,7 +12,7 @@ from fclub.errors import FclubError, InvalidFile
 from fclub.service.local_node import GLOBAL, LocalNode
 from fclub.service.serve import check_store
 from fclub.service.settings import Model
-from fclub.service.store import VERSION, Store
+from fclub.service.store import DROP_EVERY, VERSION, Store, log_statements
 
 from .conftest import local_settings
 from .federation import Pump
@@ -42,6 +42,21 @@ def test_a_transaction_is_whole_or_nothing(tmp_path: Path) -> None:
     assert store.reader.execute("SELECT count(*) FROM users").fetchone() == (0,)
     store.write([good])
     assert store.reader.execute("SELECT count(*) FROM users").fetchone() == (1,)
+    store.close()
+
+
+@pytest.mark.parametrize("snapshot", [0, 1, 7 * DROP_EVERY, 10 * DROP_EVERY])
+def test_the_log_before_a_snapshot_is_dropped_little_by_little(tmp_path: Path, snapshot: int) -> None:
+    store = Store(tmp_path / "a.db", "local")
+    sizes = []
+    for entry in range(1, 20 * DROP_EVERY):
+        known = snapshot if entry > snapshot else 0
+        store.write(log_statements(entry, known, "user", "", b"", b""))
+        sizes.append(store.reader.execute("SELECT count(*) FROM log").fetchone()[0])
+        newer = store.reader.execute("SELECT count(*) FROM log WHERE entry > ?", (known,)).fetchone()
+        assert newer == (entry - known,)
+    assert sizes[-1] == 20 * DROP_EVERY - 1 - snapshot
+    assert min(np.diff(sizes), default=0) >= -2 * DROP_EVERY
     store.close()
 
 

@@ -111,6 +111,7 @@ class UserGraph:
         else:
             edges = complete_edges(users)
         self._portions = [edges]
+        self._labels: Indices | None = None
 
     @property
     def users(self) -> int:
@@ -138,7 +139,7 @@ class UserGraph:
 
     def add_user(self) -> int:
         """A new user, without edges so far."""
-        self._users += 1
+        self._users, self._labels = self._users + 1, None
         return self._users - 1
 
     def link(self, user: int, others: Sequence[int]) -> None:
@@ -149,6 +150,7 @@ class UserGraph:
             others = [others[i] for i in drawn]
         ends = np.full(len(others), user, dtype=np.int32)
         self._portions.append((np.array(others, dtype=np.int32), ends))
+        self._labels = None
 
     def arrays(self) -> dict[str, Any]:
         """Edges, number of users and the state of the generator that draws new users' edges."""
@@ -161,7 +163,7 @@ class UserGraph:
         }
 
     def restore(self, arrays: dict[str, Any]) -> None:
-        self._portions = [(arrays["first"], arrays["second"])]
+        self._portions, self._labels = [(arrays["first"], arrays["second"])], None
         self._users = int(arrays["users"])
         self._rng.bit_generator.state = json.loads(arrays["generator"].tobytes())
 
@@ -172,12 +174,14 @@ class UserGraph:
         far_apart(theta, count, first, second, float(factor), far)
         deleted = int(np.count_nonzero(far))
         if deleted:
-            self._portions = [(first[~far], second[~far])]
+            self._portions, self._labels = [(first[~far], second[~far])], None
         return deleted
 
     def components(self) -> Indices:
-        """One label per user, numbered by first user."""
-        return components(self._users, *self._edges())
+        """One label per user, numbered by first user; found again only when the graph has changed."""
+        if self._labels is None:
+            self._labels = components(self._users, *self._edges())
+        return self._labels.copy()
 
 
 @compiled

@@ -4,7 +4,8 @@ Strict arithmetic (no fastmath) makes a kernel's result independent of where it 
 what lets the compiled loop equal the readable one bit for bit.
 
 numba invalidates a cached function only when its own file changes, not when a kernel it calls does.
-The cache therefore lives in a folder named after a digest of every file that holds kernels.
+The cache therefore lives in a folder named after a digest of every file that holds kernels or helps to
+compile them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def cache_folder() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(package.glob("*/*.py")):
         text = source.read_bytes()
-        if b"@compiled" in text:
+        if source.parent.name == "core" or b"@compiled" in text:
             digest.update(text)
     folder = cache_root() / f"kernels-{digest.hexdigest()[:16]}"
     try:
@@ -71,5 +72,4 @@ def for_types(kernel: Any, *arguments: Any) -> Any:
     settings: Any = numba_config
     if settings.DISABLE_JIT:
         return kernel
-    types = tuple(typeof(argument) for argument in arguments)
-    return kernel.compile(types)  # pragma: no cover (coverage is measured on kernels left in Python)
+    return kernel.compile(tuple(typeof(argument) for argument in arguments))

@@ -125,7 +125,9 @@ def refresh(clusters: LocalClusters, c: int, rules: Rules) -> None:
     clusters.radius[c] = confidence_radius(
         float(clusters.counts[c]), float(clusters.sharing[c]), d, rules
     )
-    if clusters.buffer_count[c] == 0 and rules.noise_std == 0.0:
+    if rules.log_upload == 0.0 and rules.noise_std == 0.0:
+        clusters.growth[c] = 0.0
+    elif clusters.buffer_count[c] == 0 and rules.noise_std == 0.0:
         set_matrix(clusters.trial_inverse[c], clusters.inverse[c])
         clusters.growth[c] = 0.0
     else:
@@ -155,7 +157,8 @@ def absorb(clusters: LocalClusters, c: int, x: Vector, y: float, rules: Rules) -
     add_outer(clusters.buffer_gram[c], x, 1.0)
     add_scaled(clusters.buffer_moment[c], x, y)
     clusters.buffer_count[c] += 1
-    clusters.growth[c] += grow_inverse(clusters.trial_inverse[c], x, 1.0)
+    if rules.log_upload > 0.0:
+        clusters.growth[c] += grow_inverse(clusters.trial_inverse[c], x, 1.0)
     if rules.noise_std > 0.0 and clusters.leaves[c] > rules.uploads:
         return False
     return rules.log_upload == 0.0 or clusters.growth[c] >= rules.log_upload
@@ -213,20 +216,28 @@ def add_statistics(clusters: LocalClusters, c: int, gram: Matrix, moment: Vector
 
 @compiled
 def receive_upload(
-    state: GlobalClusters, member: int, gram: Matrix, moment: Vector, count: int
+    state: GlobalClusters, member: int, gram: Matrix, moment: Vector, count: int, rules: Rules
 ) -> None:
     """Alg. 3, lines 4–7: add an upload to its global cluster and to the other members' buffers."""
     k = state.group[member]
     add_matrix(state.gram[k], gram, 1.0)
     add_scaled(state.moment[k], moment, 1.0)
     state.counts[k] += count
-    state.logdet[k] = log_determinant(state.gram[k])
     for position in range(state.starts[k], state.starts[k + 1]):
         other = state.members[position]
         if other != member:
             add_matrix(state.pending_gram[other], gram, 1.0)
             add_scaled(state.pending_moment[other], moment, 1.0)
             state.pending_count[other] += count
+    if rules.log_download > 0.0:
+        _measure(state, member)
+
+
+@inner
+def _measure(state: GlobalClusters, member: int) -> None:
+    """The two log-determinants of Eq. 6 after an upload; with D = 1 nobody asks for them."""
+    k = state.group[member]
+    state.logdet[k] = log_determinant(state.gram[k])
     if state.pending_count[member] == 0:
         state.member_logdet[member] = state.logdet[k]
     else:

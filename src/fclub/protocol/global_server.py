@@ -133,7 +133,9 @@ class GlobalServer:
         k = self.state.group[member]
         trust.check_upload(statistics, self.state.gram[k], self.rules)
         self.released[member] += statistics
-        receive_upload(self.state, member, statistics.gram, statistics.moment, statistics.count)
+        receive_upload(
+            self.state, member, statistics.gram, statistics.moment, statistics.count, self.rules
+        )
         for other in self.state.members[self.state.starts[k] : self.state.starts[k + 1]]:
             if download_due(self.state, other, self.rules):
                 self._send_download(int(other))

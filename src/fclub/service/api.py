@@ -154,13 +154,16 @@ GETS: dict[str, tuple[Any, str]] = {
 }
 
 
-def openapi() -> dict[str, Any]:
-    """The description of the API, generated from the types above."""
+def openapi(dim: int) -> dict[str, Any]:
+    """The description of the API of a server with `dim` features, generated from the types above."""
     types = [t for body, answer, _ in POSTS.values() for t in (body, answer)]
     types += [answer for answer, _ in GETS.values()] + [Refused]
     schemas, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
+    number = {"type": "number", "minimum": -1, "maximum": 1}
+    features = {"type": "array", "items": number, "minItems": dim, "maxItems": dim}
+    components["Item"]["properties"]["features"] = features
     of = dict(zip(map(repr, types), schemas, strict=True))
     error = _answer("Refused.", of[repr(Refused)])
     paths: dict[str, Any] = {}

@@ -27,6 +27,7 @@ from fclub.service.settings import GlobalSettings, LocalSettings, Model
 
 WORKERS_PER_SERVER = 3
 USERS_PER_SERVER = 12
+VISITS_BETWEEN_KILLS = 20
 HEAL_SECONDS = 120.0
 
 
@@ -47,10 +48,14 @@ class Drill:
     promised: dict[str, dict[str, float]] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def model(self) -> Model:
+        return Model(policy=self.policy, dim=self.dim)
+
     def run(self) -> dict[str, Any]:
         """Play, kill, heal, stop, then open the stores and count."""
         start = time.monotonic()
-        fleet = Fleet(self.folder, self.servers, self.dim, self.policy, phase_seconds=1.0)
+        fleet = Fleet(self.folder, self.servers, self.model, phase_seconds=1.0)
         with fleet:
             asyncio.run(self._play(fleet))
         return self._count(fleet) | {"killed": self.killed, "seconds": time.monotonic() - start}
@@ -67,7 +72,9 @@ class Drill:
             await self._kill_often(fleet)
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for end in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(end, Exception):
+                    raise end
             await self._heal(fleet)
 
     async def _visit(self, name: str, client: AsyncClient, worker: int) -> None:
@@ -92,6 +99,7 @@ class Drill:
     async def _kill_often(self, fleet: Fleet) -> None:
         choose = random.Random(self.seed)
         for _ in range(self.kills):
+            await self._served(VISITS_BETWEEN_KILLS)
             await asyncio.sleep(choose.uniform(0.05, 1.0))
             victim: Any = choose.choice([fleet.broker, *fleet.servers])
             name = victim.name if isinstance(victim, Server) else "broker"
@@ -101,6 +109,17 @@ class Drill:
             await asyncio.to_thread(victim.start)
             if isinstance(victim, Server):
                 await asyncio.to_thread(victim.wait_until_ready)
+
+    async def _served(self, visits: int) -> None:
+        """Wait for so many more acknowledged visits: killing an idle federation shows nothing."""
+        deadline, enough = time.monotonic() + HEAL_SECONDS, self._acknowledged() + visits
+        while self._acknowledged() < enough:
+            if time.monotonic() > deadline:
+                raise DrillFailed(f"no {visits} visits within {HEAL_SECONDS:g} s")
+            await asyncio.sleep(0.01)
+
+    def _acknowledged(self) -> int:
+        return sum(map(len, self.promised.values()))
 
     async def _heal(self, fleet: Fleet) -> None:
         """Wait until every message is confirmed on both sides."""
@@ -119,14 +138,13 @@ class Drill:
         raise DrillFailed(f"not healed after {HEAL_SECONDS:g} s: {peers} {ends}")
 
     def _count(self, fleet: Fleet) -> dict[str, Any]:
-        model = Model(policy=self.policy, dim=self.dim)
         names = [server.name for server in fleet.locals]
         store = str(self.folder / "global.db")
-        hub = global_node(GlobalSettings(model=model, store=store, servers=names))
+        hub = global_node(GlobalSettings(model=self.model, store=store, servers=names))
         result: dict[str, Any] = {"acknowledged": 0, "observations": 0, "released": 0, "waiting": 0}
         for name in names:
             store = str(self.folder / f"{name}.db")
-            node = local_node(LocalSettings(model=model, name=name, store=store))
+            node = local_node(LocalSettings(model=self.model, name=name, store=store))
             for key, value in self._check(node, hub, self.promised[name]).items():
                 result[key] += value
             node.store.close()

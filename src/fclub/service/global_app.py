@@ -14,7 +14,7 @@ from fclub.service.dashboard.global_view import GlobalView
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.routes import Dashboard
 from fclub.service.global_node import GlobalNode
-from fclub.service.http import Gate, NotFound, json_response
+from fclub.service.http import Gate, NotFound, Routes, json_response
 from fclub.service.monitoring import Monitor
 from fclub.service.runtime import Runner
 from fclub.service.security import ADMIN, Guard
@@ -56,7 +56,7 @@ class GlobalService:
 
     def app(self, lifespan: Any = None) -> Router:
         route = self.gate.route
-        return Router(
+        return Routes(
             lifespan=lifespan,
             routes=[
                 route("/v1/clusters", "GET", self.clusters),
@@ -101,14 +101,21 @@ class GlobalService:
         return {"server": name, "quarantined": False}
 
     async def metrics(self, request: Request) -> Response:
-        summary, gauge = self.node.summary(), self.monitor.gauge
+        summary, gauge, count = self.node.summary(), self.monitor.gauge, self.monitor.count
+        sent = self.node.communications
         gauge("fclub_phase", "Number of the current phase.", summary["phase"])
-        gauge("fclub_reported_observations", "Observations reported.", summary["reported"])
         gauge("fclub_clusters", "Global clusters.", summary["clusters"])
+        gauge("fclub_local_clusters", "Local clusters of all servers.", summary["members"])
         gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
-        for kind in ("uploads", "downloads", "phases", "messages", "bytes"):
-            value = summary["communications"][kind]
-            gauge("fclub_communications", "Sent and received so far.", value, kind=kind)
+        count("fclub_reported_observations_total", "Observations reported.", summary["reported"])
+        count("fclub_messages_total", "Messages sent and received.", sent.messages)
+        count("fclub_message_bytes_total", "Size of these messages.", sent.bytes)
+        self.monitor.count_by(
+            "fclub_communications_total",
+            "C(T): uploads, downloads, and statistics exchanged at phase starts.",
+            "kind",
+            {"upload": sent.uploads, "download": sent.downloads, "phase": sent.phases},
+        )
         for name, peer in self.node.peers.items():
             lag = peer.channel.sent - peer.channel.confirmed
             gauge("fclub_outbox_frames", "Messages not confirmed.", lag, server=name)

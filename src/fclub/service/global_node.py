@@ -15,7 +15,7 @@ from fclub.protocol.mixture_global import MixtureGlobal
 from fclub.service.channel import Changes, Channel, OutOfOrder
 from fclub.service.frames import Receipt, decode_frame
 from fclub.service.local_node import GLOBAL, SNAPSHOT_EVERY
-from fclub.service.store import Store, snapshot_statements
+from fclub.service.store import Store, log_statements, snapshot_statements
 
 QUARANTINE_AFTER = 5
 """Refused messages until a server is not listened to any more."""
@@ -150,7 +150,9 @@ class GlobalNode:
 
     def _log(self, kind: str, source: str, body: bytes) -> None:
         self.entry += 1
-        self.changes.write("INSERT INTO log VALUES (?, ?, ?, ?, x'')", self.entry, kind, source, body)
+        self.changes.statements += log_statements(
+            self.entry, self.snapshot_entry, kind, source, body, b""
+        )
         if self.entry - self.snapshot_entry >= SNAPSHOT_EVERY:
             self.snapshot()
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Router
@@ -18,7 +17,7 @@ from fclub.service import api
 from fclub.service.dashboard.local_view import LocalView
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.routes import Dashboard
-from fclub.service.http import Gate, NotFound, TooLarge, json_response, status_of
+from fclub.service.http import Gate, NotFound, Routes, TooLarge, json_response, status_of
 from fclub.service.local_node import LocalNode
 from fclub.service.monitoring import Monitor
 from fclub.service.privacy_view import privacy_view
@@ -44,7 +43,7 @@ class LocalService:
 
     def app(self, lifespan: Any = None) -> Router:
         route = self.gate.route
-        return Router(
+        return Routes(
             lifespan=lifespan,
             routes=[
                 route("/v1/recommend", "POST", self.recommend),
@@ -105,19 +104,20 @@ class LocalService:
         if len(entry.items) > self.settings.http.max_items:
             raise TooLarge(f"at most {self.settings.http.max_items} items may be offered")
         dim = self.settings.model.dim
-        if any(len(item.features) != dim for item in entry.items):
+        rows = [item.features for item in entry.items]
+        if {len(row) for row in rows} != {dim}:
             raise InvalidFeatures(f"every item needs {dim} features")
-        items = as_items(np.array([item.features for item in entry.items]), dim)
+        items = as_items(rows, dim)
         ids = [item.id for item in entry.items]
         decision = self.node.recommend(entry.user, items, ids)
-        self.monitor.decisions.inc()
+        self.monitor.traffic.decisions += 1
         return api.Recommended(decision.id, ids[decision.index], decision.index)
 
     def _learn(self, entry: api.FeedbackRequest) -> api.Learned:
         counted = self.node.feedback(entry.decision, entry.reward)
         if counted:
-            self.monitor.feedback.inc()
-            self.monitor.rewards.inc(entry.reward)
+            self.monitor.traffic.feedback += 1
+            self.monitor.traffic.rewards += entry.reward
         return api.Learned(counted)
 
     async def clusters(self, request: Request) -> list[api.ClusterView]:
@@ -147,7 +147,6 @@ class LocalService:
     async def metrics(self, request: Request) -> Response:
         channel, gauge = self.node.channel, self.monitor.gauge
         gauge("fclub_users", "Users seen.", len(self.node.rows))
-        gauge("fclub_feedback_observations", "Observations learned from.", self.node.feedbacks)
         gauge("fclub_clusters", "Local clusters.", len(self.node.server.overview()))
         gauge("fclub_outbox_frames", "Messages not confirmed.", channel.sent - channel.confirmed)
         gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
@@ -156,10 +155,11 @@ class LocalService:
             gauge("fclub_privacy_epsilon", "ε spent at this δ.", spent.epsilon, delta=delta)
         exhausted = float(self.node.books.exhausted)
         gauge("fclub_privacy_exhausted", "1 once the budget has refused a stream.", exhausted)
+        self.monitor.count("fclub_observations_total", "Rewards in the store.", self.node.feedbacks)
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> dict[str, Any]:
-        return api.openapi()
+        return api.openapi(self.settings.model.dim)
 
     async def health(self, request: Request) -> dict[str, Any]:
         uptime = round(time.time() - self.monitor.started, 3)

@@ -25,11 +25,12 @@ from fclub.service.books import Books
 from fclub.service.channel import Changes, Channel
 from fclub.service.frames import Receipt, decode_frame
 from fclub.service.noise import RecordedNoise
-from fclub.service.store import Store, snapshot_statements
+from fclub.service.store import Store, log_statements, snapshot_statements
 
 GLOBAL = "global"
 SNAPSHOT_EVERY = 20_000
 RECENT_DECISIONS = 10_000
+FORGOTTEN_AT_ONCE = 500
 
 
 class UnknownDecision(FclubError):
@@ -38,6 +39,11 @@ class UnknownDecision(FclubError):
 
 class OtherReward(FclubError):
     """The decision already has another reward."""
+
+
+def _moment(seconds: float) -> bytes:
+    """How the id of a decision made then begins."""
+    return int(seconds * 1000).to_bytes(6, "big")
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class LocalNode:
             row = self._add_user(user)
         index = self.server.recommend(row, items)
         made = time.time()
-        key = int(made * 1000).to_bytes(6, "big") + os.urandom(10)
+        key = _moment(made) + os.urandom(10)
         features = items[index].tobytes()
         self.changes.write(
             "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, NULL)", key, row, ids[index], features, made
@@ -161,8 +167,8 @@ class LocalNode:
     def _log(self, kind: str, source: str, body: bytes) -> None:
         self.entry += 1
         noise = self.noise.take()
-        self.changes.write(
-            "INSERT INTO log VALUES (?, ?, ?, ?, ?)", self.entry, kind, source, body, noise
+        self.changes.statements += log_statements(
+            self.entry, self.snapshot_entry, kind, source, body, noise
         )
         if self.entry - self.snapshot_entry >= SNAPSHOT_EVERY:
             self.snapshot()
@@ -175,9 +181,20 @@ class LocalNode:
         self.snapshot_entry = self.entry
         self.changes.statements += snapshot_statements(self.entry, arrays, values)
 
-    def forget(self, before: float) -> None:
-        """Drop decisions made before a time; feedback on them will be unknown."""
-        self.changes.write("DELETE FROM decisions WHERE made < ?", before)
+    def forget(self, before: float) -> bool:
+        """Drop some decisions made before a time; False if there are none. Feedback is unknown then.
+
+        Not all at once: requests wait meanwhile. Ids begin with the time, so nothing is searched.
+        """
+        first = _moment(before)
+        while self._recent and (oldest := next(iter(self._recent))) < first:
+            del self._recent[oldest]
+        old = "FROM decisions WHERE id < ?"
+        if self.store.reader.execute(f"SELECT 1 {old} LIMIT 1", (first,)).fetchone() is None:
+            return False
+        sql = f"DELETE FROM decisions WHERE id IN (SELECT id {old} ORDER BY id LIMIT ?)"
+        self.changes.write(sql, first, FORGOTTEN_AT_ONCE)
+        return True
 
     @property
     def channels(self) -> list[Channel]:

@@ -60,13 +60,13 @@ class Runner:
         self.failure: asyncio.Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._wake = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._attempt = 0
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.failure = loop.create_future()
-        self._next = loop.create_future()
         for work in (self._commit_forever(), self._resend_forever()):
             task = asyncio.create_task(work)
             task.add_done_callback(self._stopped)
@@ -81,23 +81,27 @@ class Runner:
 
     async def commit(self) -> None:
         """Return when everything that the node has done so far is on disk."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
         self._wake.set()
-        await asyncio.shield(self._next)
+        await waiter
 
     async def _commit_forever(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
             self._wake.clear()
-            changes, waiter = self.node.take(), self._next
-            self._next = loop.create_future()
+            changes = self.node.take()
+            waiting, self._waiting = self._waiting, []
             if changes.statements:
                 # Statements run here, since in another thread each would wait for the interpreter's
                 # lock; only the wait for the disk is worth a thread.
                 self.node.store.stage(changes.statements)
                 await loop.run_in_executor(self._thread, self.node.store.commit)
             self.node.committed(changes)
-            waiter.set_result(None)
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
             for notice in changes.notices:
                 self.monitor.event(notice, logging.WARNING)
             for peer, frame in changes.frames:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -25,8 +27,11 @@ from fclub.service.runtime import Runner, Wire
 from fclub.service.security import broker_of
 from fclub.service.settings import GlobalSettings, Http, LocalSettings
 
+SWITCH_SECONDS = 0.0005
+"""A commit that is done waits at most so long for the interpreter's lock before it can say so."""
+
 DAY = 86_400.0
-FORGET_EVERY = 3600.0
+FORGET_EVERY = 60.0
 
 
 class ServiceFailed(FclubError):
@@ -49,8 +54,9 @@ async def running(runner: Runner, *extra: Any) -> AsyncIterator[None]:
 
 async def _forget_old(node: LocalNode, runner: Runner, days: float) -> None:
     while True:
-        node.forget(time.time() - days * DAY)
-        await runner.commit()
+        before = time.time() - days * DAY
+        while node.forget(before):
+            await runner.commit()
         await asyncio.sleep(FORGET_EVERY)
 
 
@@ -121,6 +127,7 @@ def serve(app: Router, runner: Runner, http: Http, started: Callable[[], None]) 
         server_header=False,
         proxy_headers=False,
     )
+    sys.setswitchinterval(SWITCH_SECONDS)
     factory = config.get_loop_factory()
     with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=factory) as loop:
         loop.run(_serve(_Server(config, runner.monitor), runner, started))
@@ -143,6 +150,10 @@ async def _serve(server: uvicorn.Server, runner: Runner, started: Callable[[], N
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
     if not serving.done():
+        # What has been imported and loaded stays: to look through it again and again for garbage
+        # would stop every request for a tenth of a second.
+        gc.collect()
+        gc.freeze()
         started()
         assert runner.failure is not None
         await asyncio.wait({serving, runner.failure}, return_when=asyncio.FIRST_COMPLETED)

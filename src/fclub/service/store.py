@@ -1,7 +1,7 @@
 """SQLite on disk: one file per node, one transaction per group of changes.
 
-`log` holds what was applied since the last snapshot, in order; replaying it on the snapshot gives the
-state bit for bit. Noise that an entry drew is stored with it, so that a replay never draws again.
+`log` holds what was applied, in order; replaying what is newer than the snapshot on it gives the state
+bit for bit. Noise that an entry drew is stored with it, so that a replay never draws again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from fclub.errors import InvalidFile
 from fclub.service.channel import Statement
 
 VERSION = 2
+DROP_EVERY = 50
+"""How many log entries come between two portions of superfluous ones that are dropped."""
 
 _COMMON = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -151,13 +153,24 @@ class Store:
         self._writer.close()
 
 
+def log_statements(entry: int, snapshot: int, *columns: str | bytes) -> list[Statement]:
+    """A log entry; now and then also the end of some that the last snapshot has made superfluous.
+
+    To drop all of them with the snapshot would stop every request for the time that it takes.
+    """
+    statements: list[Statement] = [("INSERT INTO log VALUES (?, ?, ?, ?, ?)", (entry, *columns))]
+    if entry % DROP_EVERY == 0:
+        sql = "DELETE FROM log WHERE entry <= min(?, (SELECT min(entry) FROM log) + ?)"
+        statements.append((sql, (snapshot, 2 * DROP_EVERY)))
+    return statements
+
+
 def snapshot_statements(entry: int, arrays: dict[str, Any], values: dict[str, Any]) -> list[Statement]:
-    """A new snapshot replaces the old one and the log before it."""
+    """A new snapshot replaces the old one."""
     file = io.BytesIO()
     text = np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)
     np.savez(file, values=text, **arrays)
     return [
         ("DELETE FROM snapshot", ()),
         ("INSERT INTO snapshot VALUES (?, ?)", (entry, file.getvalue())),
-        ("DELETE FROM log WHERE entry <= ?", (entry,)),
     ]

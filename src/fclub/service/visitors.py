@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
+from types import TracebackType
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from fclub.client import AsyncClient
 from fclub.core.types import Indices, Matrix, Vector
 
 TELL_SECONDS = 1.0
+REWARDS_ON_THEIR_WAY = 16
 
 
 class World(Protocol):
@@ -116,14 +118,18 @@ class Stage:
 
 
 async def visit(stage: Stage, rate: float, limit: int | None, show: Callable[[Tally], None]) -> Tally:
-    """One visit after the other, at most `rate` a second, until `limit` or cancellation."""
+    """One visit after the other, at most `rate` a second, until `limit` or cancellation.
+
+    Rewards follow their recommendations without holding up the next visitor, as in any application.
+    """
     tally, start, told = Tally(stage.policy), time.monotonic(), 0.0
     shares = [Tally(stage.policy) for _ in stage.servers]
     async with AsyncExitStack() as stack:
         hub = await stack.enter_async_context(AsyncClient(*stage.hub))
         clients = [await stack.enter_async_context(AsyncClient(*at)) for at in stage.servers]
+        rewards = await stack.enter_async_context(_Rewards())
         while limit is None or tally.visits < limit:
-            server, outcome = await _one(stage.world, clients)
+            server, outcome = await _one(stage.world, clients, rewards)
             outcomes = {stage.policy: outcome} | {r.name: r.visit() for r in stage.rivals}
             tally.add(outcomes)
             shares[server].add(outcomes)
@@ -137,12 +143,42 @@ async def visit(stage: Stage, rate: float, limit: int | None, show: Callable[[Ta
     return tally
 
 
-async def _one(world: World, clients: list[AsyncClient]) -> tuple[int, Any]:
+class _Rewards(asyncio.TaskGroup):
+    """Rewards on their way; a few at a time, and none is left behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = asyncio.Semaphore(REWARDS_ON_THEIR_WAY)
+
+    async def tell(self, client: AsyncClient, decision: str, reward: float) -> None:
+        """Return as soon as there is room for it."""
+        await self._room.acquire()
+        self.create_task(self._tell(client, decision, reward))
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await super().__aexit__(kind, error, traceback)
+        except ExceptionGroup as group:  # one reason is enough for people
+            raise group.exceptions[0] from None
+
+    async def _tell(self, client: AsyncClient, decision: str, reward: float) -> None:
+        try:
+            await client.feedback(decision, reward)
+        finally:
+            self._room.release()
+
+
+async def _one(world: World, clients: list[AsyncClient], rewards: _Rewards) -> tuple[int, Any]:
     """A visit to the server of the user; returns the server's number and the outcome."""
     user, items = world.visit()
     server = int(world.server_of[user])
     offer = {f"item-{k}": row.tolist() for k, row in enumerate(items)}
     shown = await clients[server].recommend(f"user-{user}", offer)
     outcome = world.feedback(shown.index)
-    await clients[server].feedback(shown.decision, outcome.reward)
+    await rewards.tell(clients[server], shown.decision, outcome.reward)
     return server, outcome

@@ -12,6 +12,7 @@ import numpy as np
 
 from fclub.core import club, independent, mixture_round, sclub
 from fclub.core import federation as fed
+from fclub.core.borrowing import borrowed
 from fclub.core.compiling import compiled, for_types, inner
 from fclub.core.statistics import observe
 from fclub.core.types import Floats, Indices, Matrix, Vector
@@ -40,7 +41,7 @@ def _federated_feedback(state: Federation, user: int, x: Vector, y: float) -> No
             for j in range(side):
                 gaussian[i, j] = state.noise.standard_normal()
         count = fed.release(state.local, c, gaussian, state.rules, gram, moment)
-        fed.receive_upload(state.world, c, gram, moment, count)
+        fed.receive_upload(state.world, c, gram, moment, count, state.rules)
         state.events[0] += 1
         k = state.world.group[c]
         for position in range(state.world.starts[k], state.world.starts[k + 1]):
@@ -55,6 +56,7 @@ def _play(
     state: Any, world: World, items: Matrix, rounds: int, totals: Floats, choices: Indices
 ) -> None:
     """Play rounds; add regret and reward to `totals`; note choices if there is room for them."""
+    state, world, items = borrowed(state), borrowed(world), borrowed(items)
     for t in range(rounds):
         user = draw_user(world)
         draw_items(world, user, items)

@@ -8,8 +8,8 @@ from fclub.protocol.mixture_global import MixtureGlobal
 from fclub.service.dashboard.history import Sample
 from fclub.service.dashboard.limits import communication_limit
 from fclub.service.dashboard.partition import Change, Partition, compare
+from fclub.service.dashboard.spending import Spending
 from fclub.service.global_node import GlobalNode, Peer
-from fclub.service.parts import policy_of
 from fclub.service.settings import Model
 
 
@@ -20,7 +20,7 @@ class GlobalView:
 
     def __init__(self, node: GlobalNode, model: Model) -> None:
         self.node, self.model = node, model
-        self.privacy = policy_of(model).privacy
+        self.spending = Spending(model)
         self._partition = self.partition()
         self._most = len(self._partition)
 
@@ -50,18 +50,17 @@ class GlobalView:
             "downloads": sent.downloads,
             "total": sent.total,
             "bytes": sent.bytes,
-            "limit": self._limit(sent.phases),
-        }
+        } | self._limit(sent.phases)
 
-    def _limit(self, exchanged: int) -> float:
-        """Only the paper's policies have events between phases."""
+    def _limit(self, exchanged: int) -> Sample:
+        """Only the paper's policies have a trigger that limits what is exchanged between phases."""
         server = self.node.server
         if isinstance(server, MixtureGlobal):
-            return exchanged
+            return {}
         events = communication_limit(
             server.rules, server.dim, server.reported, self._most, server.phase
         )
-        return events + exchanged
+        return {"limit": events + exchanged}
 
     def state(self) -> dict[str, Any]:
         node, server = self.node, self.node.server
@@ -80,7 +79,7 @@ class GlobalView:
                 "members": [[*member, k] for k, group in enumerate(groups) for member in group.members],
                 "observations": [group.observations for group in groups],
             },
-            "claimed": [self.privacy.epsilon, self.privacy.delta] if self.privacy else None,
+            "privacy": self.spending.state(server.phase),
         }
 
     def _server(self, name: str, peer: Peer) -> dict[str, Any]:

@@ -7,10 +7,12 @@ from typing import Any
 
 from fclub.service.dashboard.history import Sample
 from fclub.service.dashboard.partition import Change, compare
+from fclub.service.dashboard.spending import cost
 from fclub.service.local_node import LocalNode
 from fclub.service.monitoring import Monitor
-from fclub.service.privacy_view import privacy_view
 from fclub.service.settings import Model
+
+SHOWN_STREAMS = 50
 
 
 class LocalView:
@@ -30,17 +32,17 @@ class LocalView:
         return compare(before, {(name, cluster): k for k, cluster in enumerate(self._ids)})
 
     def sample(self) -> Sample:
-        node, monitor = self.node, self.monitor
-        seconds, requests = monitor.time_of("/v1/recommend")
+        node, traffic = self.node, self.monitor.traffic
+        route = traffic.route("/v1/recommend")
         return {
             "users": len(node.rows),
             "observations": node.feedbacks,
             "clusters": len(node.server.overview()),
-            "decisions": monitor.total("fclub_decisions_total"),
-            "feedback": monitor.total("fclub_feedback_total"),
-            "reward": monitor.total("fclub_rewards_total"),
-            "requests": requests,
-            "request_seconds": seconds,
+            "decisions": traffic.decisions,
+            "feedback": traffic.feedback,
+            "reward": traffic.rewards,
+            "requests": route.requests,
+            "request_seconds": route.seconds,
             "lag": node.channel.sent - node.channel.confirmed,
         }
 
@@ -50,31 +52,32 @@ class LocalView:
             "name": node.name,
             "policy": self.model.policy,
             "waiting": node.server.unanswered,
-            "latency": self.monitor.latency_buckets("/v1/recommend"),
+            "latency": self.monitor.traffic.route("/v1/recommend").at_most(),
             "clusters": [asdict(one) for one in node.server.overview()],
             "privacy": self._privacy(),
-            "failed": self.monitor.failed_requests(),
+            "failed": self.monitor.traffic.failed(),
         }
 
     def _privacy(self) -> dict[str, Any] | None:
-        """The streams that releases are made from now, and what all streams together have cost."""
-        view = privacy_view(self.node.books)
-        if view.claimed is None:
+        """What all streams together have cost, and those of the open ones that hold most data."""
+        ledger, began = self.node.books.ledger, self.node.server.began
+        if ledger is None:
             return None
-        (claimed, reported) = view.spent
+        open_now = [(name, one) for name, one in ledger.streams.items() if one.epoch == began]
+        largest = sorted(open_now, key=lambda entry: -entry[1].observations)[:SHOWN_STREAMS]
         return {
-            "claimed": [view.claimed.epsilon, view.claimed.delta],
+            "claimed": list(ledger.claimed),
+            "server": cost(ledger.mu, *ledger.claimed),
+            "phases": len({stream.epoch for stream in ledger.streams.values()}),
+            "exhausted": ledger.exhausted,
+            "open": len(open_now),
             "streams": [
                 {
-                    "cluster": int(one.stream.rpartition("/")[2]),
-                    "releases": one.releases,
-                    "epsilon": one.epsilon,
+                    "stream": name.rpartition("/")[2],
+                    "releases": one.sequence,
+                    "observations": one.observations,
+                    **cost(one.mu, *ledger.claimed),
                 }
-                for one in view.streams
-                if one.epoch == self.node.server.began
+                for name, one in largest
             ],
-            "phases": len({stream.epoch for stream in view.streams}),
-            "epsilon": claimed.epsilon,
-            "reported": [reported.epsilon, reported.delta],
-            "exhausted": view.exhausted,
         }
