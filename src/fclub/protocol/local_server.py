@@ -48,7 +48,7 @@ from fclub.protocol.messages import (
     write_statistics,
 )
 from fclub.protocol.numbering import members_of, number_clusters
-from fclub.protocol.overview import LocalOverview
+from fclub.protocol.overview import LocalOverview, local_overview
 from fclub.protocol.staged import Staged, tree_arrays
 
 
@@ -268,22 +268,8 @@ class LocalServer:
         return int(self.clusters.buffer_count.sum()) + sum(st.count for _, st in self.held)
 
     def overview(self) -> list[LocalOverview]:
-        rows, clusters = len(self.clusters.counts), self.clusters
-        users = np.bincount(self.served_by, minlength=rows)
-        observed = np.bincount(self.served_by, weights=self.users.counts, minlength=rows)
-        own = np.clip(observed - clusters.buffer_count, 0, clusters.counts)
-        return [
-            LocalOverview(
-                cluster=self.ids[c] if self.ids else None,
-                group=self.groups[c] if self.groups else None,
-                users=int(users[c]),
-                own=int(own[c]),
-                others=int(clusters.counts[c] - own[c]),
-                waiting=int(clusters.buffer_count[c]),
-                shared_by=int(clusters.sharing[c]),
-            )
-            for c in range(rows)
-        ]
+        counts = self.users.counts
+        return local_overview(self.clusters, self.served_by, counts, self.ids, self.groups)
 
     def enter_uploads(self) -> None:
         """Enter what compiled code has uploaded: a tree's last leaf is the next release."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from fclub.core.federation import LocalClusters
 from fclub.core.types import Counts, Indices
 
 Member = tuple[int, int]
@@ -42,3 +45,25 @@ def global_overview(members: list[Member], group: Indices, counts: Counts) -> li
     for member, k in zip(members, group, strict=True):
         found[int(k)].members.append(member)
     return found
+
+
+def local_overview(
+    clusters: LocalClusters, served_by: Indices, counts: Counts, ids: list[int], groups: list[int]
+) -> list[LocalOverview]:
+    """`counts` are the users'. Own data of an estimate: what its users have observed and uploaded."""
+    rows = len(clusters.counts)
+    users = np.bincount(served_by, minlength=rows)
+    observed = np.bincount(served_by, weights=counts, minlength=rows)
+    own = np.clip(observed - clusters.buffer_count, 0, clusters.counts)
+    return [
+        LocalOverview(
+            cluster=ids[c] if ids else None,
+            group=groups[c] if groups else None,
+            users=int(users[c]),
+            own=int(own[c]),
+            others=int(clusters.counts[c] - own[c]),
+            waiting=int(clusters.buffer_count[c]),
+            shared_by=int(clusters.sharing[c]),
+        )
+        for c in range(rows)
+    ]
