@@ -27,6 +27,7 @@ def test_options_win_over_environment_over_file(tmp_path: Path) -> None:
     file = tmp_path / "local.toml"
     file.write_text(FILE)
     environment = {"FCLUB_NAME": "environment", "FCLUB_HTTP__PORT": "2", "OTHER": "x"}
+    environment |= {"FCLUB_CACHE_DIR": "/cache", "FCLUB_DATA_DIR": "/data"}
     found = load_settings(LocalSettings, file, {"http.port": 3, "name": None}, environment)
     assert (found.store, found.name, found.http.port, found.model.dim) == ("a.db", "environment", 3, 3)
 

@@ -15,6 +15,8 @@ from msgspec import Meta
 from fclub.errors import InvalidSetting
 
 PREFIX = "FCLUB_"
+ELSEWHERE = {"FCLUB_CACHE_DIR", "FCLUB_DATA_DIR"}
+"""Variables of the package that are no settings of a server."""
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}$", description="a name on the broker")]
 Positive = Annotated[int, Meta(ge=1)]
@@ -100,7 +102,7 @@ def load_settings(
     """`options` have dotted keys, as in `http.port`; those that are None were not given."""
     tree = _read(file) if file else {}
     for key, text in environment.items():
-        if key.startswith(PREFIX):
+        if key.startswith(PREFIX) and key not in ELSEWHERE:
             _put(tree, key.removeprefix(PREFIX).lower().replace("__", "."), _value(text))
     for key, value in options.items():
         if value is not None:
