@@ -53,6 +53,14 @@ def _fingerprint(model: Model) -> dict[str, Any]:
     return {"policy": model.policy, "dim": model.dim, "rules": list(rules_of(model))}
 
 
+def rehearse(model: Model) -> None:
+    """A few visits that leave no trace, so that no visitor waits for the kernels to be compiled."""
+    policy, items = policy_of(model), np.eye(model.dim)[:2]
+    policy.start(Problem(users=2, servers=1, dim=model.dim), np.zeros(2, dtype=np.int64))
+    for user in (0, 1, 0):
+        policy.update(user, items[policy.recommend(user, items)], 1.0)
+
+
 def local_node(settings: LocalSettings, noise: NoiseSource | None = None) -> LocalNode:
     """A local node on its store; `noise` is for tests and must not be seeded in a deployment."""
     model, policy = settings.model, policy_of(settings.model)
