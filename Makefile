@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-drills test-api-full test-browser coverage docs lint lock clean
+.PHONY: demo test test-slow test-drills test-api-full test-browser pictures coverage docs lint lock clean
 
 # Locked versions first, then the package itself without looking for any others.
 .venv/ready: requirements.lock pyproject.toml
@@ -39,6 +39,10 @@ coverage: .venv/ready
 # Needs chromium and chromium-driver; screenshots are left in out/screenshots.
 test-browser: .venv/docs node_modules/axe-core
 	$(BIN)/pytest -m browser
+
+# The pictures of the README, made by `fclub up` and `fclub demo`; needs chromium.
+pictures: .venv/docs
+	$(BIN)/python -m tests.browser.take_pictures
 
 node_modules/axe-core:
 	npm install --no-save --silent axe-core@4

@@ -119,8 +119,11 @@ _KINDS = {
     "gauge": "gauge",
     "_counter": "counter",
     "CounterMetricFamily": "counter",
+    "count": "counter",
+    "count_by": "counter",
     "HistogramMetricFamily": "histogram",
 }
+"""What makes a metric, and of which kind."""
 
 
 def metrics() -> str:

@@ -10,6 +10,7 @@ FclubError
 │   └── InvalidRatings  a line of a ratings file or log cannot be read, or what it says cannot be
 ├── DataMissing         a data set or array that is neither here nor downloadable
 ├── InvalidMessage      what arrived over a link cannot be what a peer sent
+├── WrongDirection      a server was asked to send where it never sends
 ├── NumericalError      a matrix that must be positive definite is not
 └── PrivacyError        a release that the guarantee does not allow
 """
@@ -84,6 +85,10 @@ class DataMissing(FclubError):
 
 class InvalidMessage(FclubError):
     """A message that was refused; nothing was changed."""
+
+
+class WrongDirection(FclubError):
+    """A local server sends to the global server only, and the global server to local ones."""
 
 
 class NumericalError(FclubError):

@@ -1,19 +1,17 @@
 """The report in a real browser: opened from disk, without a network, on a desk and on a telephone."""
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.browser import chromium
 
-from fclub.experiments.figures import Scale, bounds, demo_figures
+from fclub.experiments.figures import bounds, demo_figures
+from fclub.experiments.panels import Scale
 from fclub.experiments.report import Built, build_report
 from fclub.experiments.reproduce import run_study
 
 pytestmark = pytest.mark.browser
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-WIDTHS = (1280, 390)
 
 VISIBLE = """
 return [...document.querySelectorAll(".chart")].map(place => {
@@ -53,35 +51,21 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    selenium = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("chromium and chromedriver are not installed")
-    options = selenium.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    driver = selenium.Chrome(options=options, service=selenium.ChromeService(DRIVER))
-    driver.execute_cdp_cmd("Network.enable", {})
-    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
-    driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
-    yield driver
-    driver.quit()
+def driver() -> Iterator[Any]:
+    with chromium.chromium() as driver:
+        chromium.cut_off(driver)
+        yield driver
 
 
-def show(browser: Any, page: Path, width: int, scheme: str = "light") -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    browser.get(page.resolve().as_uri())
+def show(driver: Any, built: Built, width: int = 1280, scheme: str = "light") -> None:
+    chromium.load(driver, built.page.resolve().as_uri(), width, scheme)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_figure_is_visible_and_nothing_complains(browser: Any, built: Built, width: int) -> None:
-    show(browser, built.page, width)
+@pytest.mark.parametrize("width", chromium.WIDTHS)
+def test_every_figure_is_visible_and_nothing_complains(driver: Any, built: Built, width: int) -> None:
+    show(driver, built, width)
     charts = {c.name: c for section in built.sections for c in section.drawn.charts}
-    seen = browser.execute_script(VISIBLE)
+    seen = driver.execute_script(VISIBLE)
     assert [place["name"] for place in seen] == list(charts)
     for place in seen:
         chart = charts[place["name"]]
@@ -91,21 +75,29 @@ def test_every_figure_is_visible_and_nothing_complains(browser: Any, built: Buil
         assert place["lines"] >= len(chart.lines)
         assert place["legend"] == len(chart.lines)
         assert place["titles"] == [chart.x_label, chart.y_label]
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    assert browser.get_log("browser") == []
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    assert chromium.complaints(driver) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_enough_contrast(browser: Any, built: Built, scheme: str) -> None:
-    show(browser, built.page, 1280, scheme)
-    assert browser.execute_script(CONTRAST) >= 4.5
+def test_text_has_enough_contrast(driver: Any, built: Built, scheme: str) -> None:
+    show(driver, built, 1280, scheme)
+    assert driver.execute_script(CONTRAST) >= 4.5
 
 
-def test_buttons_change_the_vertical_axis(browser: Any, built: Built) -> None:
-    show(browser, built.page, 1280)
+def test_buttons_change_the_vertical_axis(driver: Any, built: Built) -> None:
+    show(driver, built)
     axis = "return document.getElementById('chart-synthetic-blocks-regret')._fullLayout.yaxis.type"
-    assert browser.execute_script(axis) == "linear"
-    (button,) = browser.find_elements("css selector", "#synthetic button:last-child")
+    assert driver.execute_script(axis) == "linear"
+    (button,) = driver.find_elements("css selector", "#synthetic button:last-child")
     button.click()
-    assert browser.execute_script(axis) == "log"
-    assert browser.get_log("browser") == []
+    assert driver.execute_script(axis) == "log"
+    assert chromium.complaints(driver) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", chromium.WIDTHS)
+def test_nothing_is_serious_to_axe(driver: Any, built: Built, width: int, scheme: str) -> None:
+    show(driver, built, width, scheme)
+    chromium.screenshot(driver, f"report-{scheme}", width)
+    assert chromium.serious_violations(driver) == []

@@ -67,9 +67,16 @@ def test_faulty_file_names_the_line(ratings: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "cache").rglob("*.npz"))
 
 
+def test_another_file_of_the_same_format_is_refused(ratings: Path, tmp_path: Path) -> None:
+    answer = fclub(tmp_path, "lastfm", "--from", ratings)
+    assert answer.returncode == 1
+    assert "lastfm has 92,834 ratings, this file 48" in answer.stderr
+    assert not list((tmp_path / "cache").rglob("*.npz"))
+
+
 def test_plain_text(ratings: Path, tmp_path: Path) -> None:
-    taken = fclub(tmp_path, "lastfm", "--from", ratings)
-    assert "verified: structure" in taken.stdout
+    taken = fclub(tmp_path, "movielens-latest-small", "--from", ratings)
+    assert "verified: structure only: no checksum or size is known" in taken.stdout
     assert "licence: " in taken.stdout
     assert "movielens-25m" in fclub(tmp_path).stdout
     assert "Example" in fclub(tmp_path, "--help").stdout

@@ -11,14 +11,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.docs.pages import PAGES, ROOT, blocks
 
 from fclub.cli.main import COMMANDS
 
 pytest.importorskip("starlette")
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`(fclub [^`]+)`")
 
 
@@ -42,12 +40,10 @@ def test_reference_pages_are_those_of_the_code(name: str) -> None:
 
 def commands(page: Path) -> list[str]:
     """Every use of `fclub` in a shell block or between backticks."""
-    text = page.read_text()
-    lines = [
-        line.strip() for kind, body in BLOCK.findall(text) for line in body.splitlines() if kind == "sh"
-    ]
-    lines = [line.partition(" #")[0].strip() for line in lines if line.startswith("fclub ")]
-    return lines + [line for line in INLINE.findall(text) if "COMMAND" not in line]
+    shell = "\n".join(block.text for block in blocks(page) if block.language == "sh")
+    lines = [re.split(" [#&|]", line)[0].strip() for line in shell.splitlines()]
+    lines = [line for line in lines if line.startswith("fclub ")]
+    return lines + [line for line in INLINE.findall(page.read_text()) if "COMMAND" not in line]
 
 
 SHOWN = sorted({(line, page.name) for page in PAGES for line in commands(page)})
@@ -64,16 +60,6 @@ def test_every_command_that_is_shown_exists(line: str, page: str) -> None:
     }
     for option in (word.partition("=")[0] for word in words[1:] if word.startswith("-")):
         assert option in known | {"--help"}, page
-
-
-def test_python_blocks_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = [
-        body for kind, body in BLOCK.findall((ROOT / "README.md").read_text()) if kind == "python"
-    ]
-    assert blocks
-    for body in blocks:
-        exec(compile(body, "README.md", "exec"), {})
-    assert capsys.readouterr().out
 
 
 def test_files_that_the_readme_shows_exist() -> None:

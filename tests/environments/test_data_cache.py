@@ -200,9 +200,28 @@ def test_data_folder_is_used(
 def test_check_compares_with_the_published_matrix(
     write_ratings: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    unknown = dataclasses.replace(DATASETS["movielens-1m"], ratings=None, users=None)
+    monkeypatch.setitem(DATASETS, "movielens-1m", unknown)
     install("movielens-1m", write_ratings("ratings.dat"))
     with pytest.raises(InvalidFile, match="published is cbd22bb7") as caught:
         check("movielens-1m")
     digest = str(caught.value).split("digest ")[1].split(",")[0]
     monkeypatch.setattr(data_cache, "PUBLISHED_MATRIX", digest)
     assert check("movielens-1m") == {"matrix": digest, "published": digest}
+
+
+@pytest.mark.parametrize("wrong", ["ratings", "users"])
+def test_a_file_of_another_size_is_another_file(
+    write_ratings: Write, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    file = write_ratings()
+    truth = read_ratings(file)
+    size = {"ratings": len(truth), "users": len(truth.user_ids)}
+    monkeypatch.setitem(DATASETS, NAME, dataclasses.replace(DATASETS[NAME], **size))
+    assert install(NAME, file).verified == "count"
+    Path(installed(NAME).path).unlink()
+    size[wrong] += 1
+    monkeypatch.setitem(DATASETS, NAME, dataclasses.replace(DATASETS[NAME], **size))
+    with pytest.raises(InvalidFile, match=f"{wrong}, this file .* it is another one"):
+        install(NAME, file)
+    assert cached_files() == []

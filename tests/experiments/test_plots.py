@@ -8,9 +8,9 @@ import plotly.graph_objects as go
 import pytest
 
 from fclub.experiments.charts import Chart, Line, regret_limit
-from fclub.experiments.figures import compared
 from fclub.experiments.interactive import to_plotly
 from fclub.experiments.palette import POLICY, style_of
+from fclub.experiments.panels import compared
 from fclub.experiments.plots import draw, save_chart
 from fclub.experiments.report import Built
 

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from fclub.experiments.figures import Scale, clusters, make_figures, parameter, runtime
+from fclub.experiments.figures import clusters, make_figures, runtime
+from fclub.experiments.panels import Scale
 from fclub.experiments.report import build_report
 from fclub.experiments.reproduce import run_study, total_rounds
 from fclub.experiments.results import INDEX
 from fclub.experiments.study import RESULTS, Figure, load_study
+from fclub.experiments.sweeps import parameter
 
 SCALE = Scale(rounds=30, seeds=(0,))
 

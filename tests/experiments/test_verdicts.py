@@ -69,9 +69,34 @@ def test_growth_from_first_to_last_and_at_every_step() -> None:
     assert grows([low, middle, curve(0, 2)]) == OPEN
 
 
+def places(*verdicts: str) -> list[Claim]:
+    return [Claim("f", f"place {k}", "x", str(k), verdict) for k, verdict in enumerate(verdicts)]
+
+
 def test_a_claim_that_holds_here_and_fails_there_holds_in_part() -> None:
-    found = [Claim("f", "a", "x", "1", HOLDS), Claim("f", "b", "x", "2", FAILS)]
-    (line,) = sum_up(found)
+    (line,) = sum_up(places(HOLDS, FAILS))
     assert line.verdict == PARTLY
-    assert line.places == "2 places: holds in 1, does not hold in 1"
-    assert sum_up(found[1:])[0].verdict == FAILS
+    assert line.places == "holds in “place 0”; does not hold in “place 1”"
+    assert line.measured == "place 0: 0"
+    assert sum_up(places(FAILS))[0].places == "place 0"
+
+
+def test_many_places_are_counted() -> None:
+    (line,) = sum_up(places(*[HOLDS] * 5, FAILS))
+    assert line.places == "holds in 5 places; does not hold in “place 5”"
+    assert sum_up(places(HOLDS, HOLDS))[0].places == "everywhere (2 places)"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "together"),
+    [
+        ((HOLDS, f"{HOLDS}, vacuous"), HOLDS),
+        ((HOLDS, OPEN), OPEN),
+        ((HOLDS, PARTLY), PARTLY),
+        ((OPEN, FAILS), FAILS),
+        ((PARTLY, FAILS), PARTLY),
+    ],
+)
+def test_what_holds_nowhere_does_not_hold_in_part(verdicts: tuple[str, ...], together: str) -> None:
+    for order in (verdicts, verdicts[::-1]):
+        assert sum_up(places(*order))[0].verdict == together

@@ -42,7 +42,7 @@ class NullPrivatizer(FederatedPolicy):
     The standard deviation is the smallest that still runs the tree: it vanishes in any sum.
     """
 
-    def _open_accounts(self, bounds: NoiseBounds, seeded: bool) -> None:
+    def open_ledger(self, seeded: bool, keep: bool = True) -> None:
         """Nothing is promised, so nothing is accounted for."""
 
     def bounds(self, problem: Problem) -> NoiseBounds:

@@ -54,7 +54,7 @@ def prefix_noise(name: str, draws: np.ndarray, entry_std: np.ndarray) -> np.ndar
     """Noise of every prefix as the kernels compute it."""
     releases, p, _ = draws.shape
     out = np.zeros_like(draws)
-    if name == "tree":
+    if name.endswith("tree"):
         nodes = np.zeros((8, p, p))
         for leaf in range(releases):
             advance_tree(nodes, leaf + 1, draws[leaf], 1.0, out[leaf])

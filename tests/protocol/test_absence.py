@@ -15,6 +15,7 @@ from fclub.core.statistics import Packed, Statistics
 from fclub.core.ucb import make_rules, ridge_bounds
 from fclub.privacy.noise import NoNoise
 from fclub.protocol import messages as m
+from fclub.protocol.accounts import NoAccounts
 from fclub.protocol.detection import EdgeDeletion, OneCluster
 from fclub.protocol.global_server import GlobalServer
 from fclub.protocol.link import Communications, InProcessLink
@@ -77,6 +78,7 @@ def federation(
             bounds.depth,
             EdgeDeletion(UserGraph(users, rng), 0.5, 1.0) if users else OneCluster(),
             NoNoise(),
+            NoAccounts(),
             link,
         )
         for s in range(servers)
@@ -145,7 +147,7 @@ def test_nothing_is_lost_whoever_comes_and_goes(seed: int, events: list[str]) ->
 
 def test_phases_are_announced_when_the_total_doubles() -> None:
     (local,), hub = federation(servers=1, users=1)
-    hub.begin_phase(1)
+    hub.advance()
     phases = []
     for _ in range(64):
         local.observe(0, EAST, 1.0)

@@ -102,7 +102,7 @@ def test_the_noise_is_in_what_is_sent() -> None:
     for (owner, cluster), (sent, noise) in policy.hub.known.items():
         server = policy.servers[owner]
         rows = sorted(members(server)[cluster])
-        exact = server.releases.covered.gram[rows].sum(0)
+        exact = server.releases.streams.covered.gram[rows].sum(0)
         ratios += list((sent.gram - exact)[np.triu_indices(3, k=1)] / np.sqrt(noise))
     assert len(ratios) >= 9
     assert 0.2 < np.mean(np.square(ratios)) < 4.0
@@ -126,7 +126,7 @@ def test_without_noise_a_digest_would_be_exact() -> None:
     for number, server in policy.servers.items():
         known = [s for (owner, _), (s, _) in policy.hub.known.items() if owner == number]
         total = sum((s.gram for s in known), np.zeros((4, 4)))
-        np.testing.assert_allclose(total, server.releases.covered.gram.sum(0), atol=1e-9)
+        np.testing.assert_allclose(total, server.releases.streams.covered.gram.sum(0), atol=1e-9)
 
 
 @pytest.mark.parametrize("level", ["cdp", "transcript", "interactive"])
@@ -319,8 +319,8 @@ def world(level: str, flipped: bool) -> World:
         estimates.append(policy.theta_)
         if t == TAU:
             server, row = policy._locate(user)
-            step = server.releases.steps[row]
-        if t > TAU and release is None and server.releases.steps[row] > step:
+            step = server.releases.streams.steps[row]
+        if t > TAU and release is None and server.releases.streams.steps[row] > step:
             release = t
     assert release is not None
     assert release > TAU + 5
@@ -365,8 +365,8 @@ def test_transcript_messages_before_the_release_are_the_same_for_fixed_observati
             policy.update(user, x, reward if t == 120 else y)
             if t == 120:
                 server, row = policy._locate(user)
-                step, same = int(server.releases.steps[row]), len(policy.link.sent)
-            elif t > 120 and server.releases.steps[row] == step:
+                step, same = int(server.releases.streams.steps[row]), len(policy.link.sent)
+            elif t > 120 and server.releases.streams.steps[row] == step:
                 same = len(policy.link.sent)
         policies.append((policy, same))
     (first, same), (second, also) = policies

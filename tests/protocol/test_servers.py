@@ -11,6 +11,7 @@ from fclub.errors import InvalidMessage, NumericalError
 from fclub.policies.federated import FederatedPolicy
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol import messages as m
+from fclub.protocol.accounts import NoAccounts
 from fclub.protocol.detection import OneCluster
 from fclub.protocol.global_server import GlobalServer
 from fclub.protocol.link import Communications, InProcessLink
@@ -165,7 +166,9 @@ def make_pair(
     bounds = tree_bounds(problem, protocol, fclub.Privacy()) if private else ridge_bounds(protocol)
     noise = SeededNoise(np.random.default_rng(0)) if private else NoNoise()
     rules, link = make_rules(problem, protocol, bounds), link or InProcessLink()
-    local = LocalServer(0, Packed.zeros(2, 2), rules, bounds.depth, OneCluster(), noise, link)
+    local = LocalServer(
+        0, Packed.zeros(2, 2), rules, bounds.depth, OneCluster(), noise, NoAccounts(), link
+    )
     hub = GlobalServer(2, [0], rules, 2.0, link)
     link.connect(hub, {0: local})
     return local, hub

@@ -51,6 +51,13 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.005)
 
 
+def visit(client: httpx.Client, seed: int, reward: float = 1.0) -> None:
+    """One of three users is offered items, and what it is shown earns the reward."""
+    items = offer(np.random.default_rng(seed))
+    shown = client.post("/v1/recommend", json={"user": f"u{seed % 3}", "items": items}).json()
+    client.post("/v1/feedback", json={"decision": shown["decision"], "reward": reward})
+
+
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """In memory where the system has such a place: these tests commit often, and disks are slow."""

@@ -10,7 +10,8 @@ import numpy as np
 from fclub.core.types import Matrix
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import FclubError
-from fclub.policies.federated import FederatedPolicy
+from fclub.policies.base import Policy
+from fclub.policies.mixture import MixturePolicy
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoiseSource
 from fclub.service.global_node import GlobalNode
@@ -83,20 +84,46 @@ class Pump:
 
 
 def totals(pump: Pump) -> tuple[int, int, int]:
-    """Observations: own, known to the global server, in upload buffers or held back."""
+    """Observations: own, known to the global server, not known to it yet."""
     own = sum(int(node.server.users.counts.sum()) for node in pump.locals.values())
-    buffered = sum(int(n.server.clusters.buffer_count.sum()) for n in pump.locals.values())
-    held = sum(st.count for n in pump.locals.values() for _, st in n.server.held)
-    return own, pump.hub.server.reported, buffered + held
+    waiting = sum(node.server.waiting for node in pump.locals.values())
+    return own, pump.hub.server.reported, waiting
 
 
-def in_process(name: str, environment: Synthetic, **parameters: object) -> FederatedPolicy:
-    """The simulation's policy, with phases started by the reported total as in a live federation."""
+class OwnClocks(MixturePolicy):
+    """The simulation's policy, with servers that keep their own clocks as in a live federation."""
+
+    def _begin_phase_if_due(self, observations: int) -> None:
+        """The global server starts nothing."""
+
+    def after_round(self) -> None:
+        self.hub.advance()
+
+
+def in_process(name: str, environment: Synthetic, **parameters: object) -> Policy:
+    """The simulation's policy, with phases started as in a live federation."""
+    if name.endswith("plus"):
+        mixture = OwnClocks(name, name.startswith("cdp"), **parameters)
+        mixture.start(environment.problem, environment.server_of, seed=0)
+        for server in mixture.servers.values():
+            server.clock, server.rng = mixture.clock_of(), np.random.default_rng(0)
+        return mixture
     policy = make_policy(name, cluster_bound=CLUSTER_BOUND, **parameters)
     policy.start(environment.problem, environment.server_of, seed=0)
     policy.after_round = policy.hub.advance
     policy.hub.clock.phase = policy.hub.phase
     return policy
+
+
+def model_of(environment: Synthetic, policy: str, **parameters: object) -> Model:
+    problem = environment.problem
+    return Model(
+        policy=policy,
+        dim=problem.dim,
+        constant=problem.constant,
+        expected_clusters=CLUSTER_BOUND,
+        parameters=parameters,
+    )
 
 
 def visits(environment: Synthetic, rounds: int) -> Iterator[tuple[int, Matrix, Callable[[int], float]]]:
@@ -105,13 +132,28 @@ def visits(environment: Synthetic, rounds: int) -> Iterator[tuple[int, Matrix, C
         yield user, items, lambda index: environment.feedback(index).reward
 
 
+def play(pump: Pump, environment: Synthetic, rounds: int) -> list[int]:
+    """Visits one after the other; everything is delivered in between."""
+    choices = []
+    for user, items, reward in visits(environment, rounds):
+        node = pump.locals[f"s{environment.server_of[user]}"]
+        ids = [str(k) for k in range(len(items))]
+        decision = node.recommend(name_of(user), items, ids)
+        pump.run()
+        node.feedback(decision.id, reward(decision.index))
+        pump.run()
+        choices.append(decision.index)
+    return choices
+
+
 def name_of(user: int) -> str:
     return f"user-{user}"
 
 
 def register(pump: Pump, environment: Synthetic) -> None:
     """Name every user once, in the order of the simulation's rows."""
-    items = np.eye(environment.problem.dim)[:1]
+    items = np.zeros((1, environment.problem.dim))
+    items[0, -1] = environment.problem.constant or 1.0
     for user, server in enumerate(environment.server_of):
         pump.locals[f"s{server}"].recommend(name_of(user), items, ["only"])
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fclub.core.federation import GlobalClusters
+from fclub.environments.form import HALF
 from fclub.environments.synthetic import Synthetic
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import SecureNoise
@@ -31,7 +32,7 @@ from fclub.service.serve import local_app
 from fclub.service.settings import Model
 from fclub.service.visitors import RandomChoice, Rival, Tally
 
-from .conftest import DIM, HEADERS, TOKEN, local_settings, offer, serving
+from .conftest import DIM, HEADERS, TOKEN, local_settings, serving, visit
 from .federation import Pump, name_of
 
 members = st.tuples(st.sampled_from(["s0", "s1", "s2"]), st.integers(0, 5))
@@ -49,13 +50,26 @@ def test_changes_say_what_the_partitions_say(
 ) -> None:
     kinds = {change.kind for change in compare(old, new)}
 
+    def known(member: tuple[str, int]) -> tuple[str, int]:
+        """A server's only cluster is told by its server, all others by their ids."""
+        numbers = [sum(server == member[0] for server, _ in one) for one in (old, new)]
+        return (member[0], -1) if numbers == [1, 1] else member
+
     def together(partition: dict[tuple[str, int], int]) -> set[frozenset[tuple[str, int]]]:
         pairs = [(a, b) for a in partition for b in partition if a < b]
-        return {frozenset(pair) for pair in pairs if partition[pair[0]] == partition[pair[1]]}
+        alike = [pair for pair in pairs if partition[pair[0]] == partition[pair[1]]]
+        return {frozenset(map(known, pair)) for pair in alike}
 
     assert ("merged" in kinds) == bool(together(new) - together(old))
-    kept = {pair for pair in together(old) if all(member in new for member in pair)}
+    names = set(map(known, new))
+    kept = {pair for pair in together(old) if pair <= names}
     assert ("parted" in kinds) == bool(kept - together(new))
+
+
+def test_a_new_id_of_the_only_cluster_is_no_change() -> None:
+    assert compare({("s0", 1): 0, ("s1", 2): 0}, {("s0", 7): 3, ("s1", 9): 3}) == []
+    (change,) = compare({("s0", 1): 0, ("s1", 2): 0}, {("s0", 7): 3, ("s1", 9): 4})
+    assert change.kind == "parted"
 
 
 @given(st.lists(st.floats(0.5, 50.0), min_size=1, max_size=300), st.integers(2, 20))
@@ -97,7 +111,7 @@ def test_the_global_view_counts_what_was_exchanged(pump: Pump) -> None:
     for name, server in zip(pump.names, state["servers"], strict=True):
         (sent,) = (
             pump.locals[name]
-            .store.reader.execute("SELECT count(*) FROM ledger WHERE kind = 'upload'")
+            .store.reader.execute("SELECT count(*) FROM sent WHERE kind = 'upload'")
             .fetchone()
         )
         assert server["uploads"] == sent > 0
@@ -134,11 +148,36 @@ def test_a_stream_spends_less_than_its_budget(tmp_path: Path) -> None:
     node = pump.locals["s0"]
     privacy = LocalView(node, pump.model, Monitor("local")).state()["privacy"]
     assert privacy["claimed"] == [1.0, 0.1]
-    assert [s["releases"] for s in privacy["streams"]] == node.server.clusters.leaves.tolist()
-    assert all(0.0 <= stream["epsilon"] <= privacy["epsilon"] for stream in privacy["streams"])
-    assert privacy["epsilon"] <= 1.0
-    assert privacy["epsilon"] <= privacy["reported"][0]
+    leaves = node.server.clusters.leaves
+    assert sorted(s["releases"] for s in privacy["streams"]) == sorted((leaves - 1).tolist())
+    assert privacy["open"] == len(leaves)
+    for spent in privacy["streams"]:
+        assert 0.0 < spent["share"] <= privacy["server"]["share"] <= 1.0
+        assert spent["epsilon"] <= privacy["server"]["epsilon"] <= 1.0
+        assert spent["epsilon"] <= spent["reported"]
+    known = GlobalView(pump.hub, pump.model).state()["privacy"]
+    assert known["stream"] == {key: privacy["streams"][0][key] for key in known["stream"]}
+    assert known["server"]["share"] >= privacy["server"]["share"], "the global server knows a limit"
     assert privacy["phases"] == pump.hub.server.phase
+    pump.close()
+
+
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_mixture_servers_are_shown_in_the_same_words(tmp_path: Path, name: str) -> None:
+    pump = Pump(tmp_path, Model(policy=name, dim=10, constant=HALF), servers=2, noise=SecureNoise())
+    play(pump, 800)
+    hub, node = GlobalView(pump.hub, pump.model), pump.locals["s0"]
+    state, local = hub.state(), LocalView(node, pump.model, Monitor("local")).state()
+    assert state["phase"]["next"] is None
+    assert "limit" not in hub.sample()
+    assert len(state["map"]["members"]) > 0
+    assert sum(one["own"] for one in local["clusters"]) == node.feedbacks
+    if name == "fclub-plus":
+        assert state["privacy"] is local["privacy"] is None
+    else:
+        assert state["privacy"]["server"]["share"] == 1.0
+        assert 0.0 < local["privacy"]["server"]["share"] <= 1.0 + 1e-9
+        assert local["privacy"]["open"] == len(local["privacy"]["streams"]) > 0
     pump.close()
 
 
@@ -160,12 +199,6 @@ def first_events(client: httpx.Client, number: int) -> list[tuple[str, object]]:
             if len(found) == number:
                 return found
     raise AssertionError("the stream ended")
-
-
-def visit(client: httpx.Client, seed: int) -> None:
-    items = offer(np.random.default_rng(seed))
-    shown = client.post("/v1/recommend", json={"user": f"u{seed % 3}", "items": items}).json()
-    client.post("/v1/feedback", json={"decision": shown["decision"], "reward": 1.0})
 
 
 def test_the_stream_agrees_with_the_metrics_and_outlives_a_restart(tmp_path: Path) -> None:

@@ -13,31 +13,14 @@ from fclub.service.local_node import FORGOTTEN_AT_ONCE, UnknownDecision
 from fclub.service.settings import Model
 
 from .conftest import wait_for
-from .federation import CLUSTER_BOUND, Pump, in_process, name_of, register, totals, visits
-
-
-def play(pump: Pump, environment: Synthetic, rounds: int) -> list[int]:
-    choices = []
-    for user, items, reward in visits(environment, rounds):
-        node = pump.locals[f"s{environment.server_of[user]}"]
-        ids = [str(k) for k in range(len(items))]
-        decision = node.recommend(name_of(user), items, ids)
-        pump.run()
-        node.feedback(decision.id, reward(decision.index))
-        pump.run()
-        choices.append(decision.index)
-    return choices
-
-
-def model(environment: Synthetic, policy: str) -> Model:
-    return Model(policy=policy, dim=environment.problem.dim, expected_clusters=CLUSTER_BOUND)
+from .federation import Pump, in_process, model_of, play, register, totals, visits
 
 
 @pytest.mark.parametrize("name", ["fclub", "fclub-dc", "homo-dc"])
 def test_a_federation_of_nodes_equals_the_simulation(tmp_path: Path, name: str) -> None:
     environment = Synthetic(users=8, clusters=2, servers=3, dim=4, items=5)
     environment.start(1)
-    pump = Pump(tmp_path, model(environment, name), 3)
+    pump = Pump(tmp_path, model_of(environment, name), 3)
     register(pump, environment)
     pump.run()
     choices = play(pump, environment, 400)
@@ -61,7 +44,7 @@ def test_what_was_held_back_with_noise_is_believed(tmp_path: Path) -> None:
     """Uploads that were due while a plan was awaited come one by one, each with its own noise."""
     environment = Synthetic(users=6, clusters=2, servers=2, dim=3, items=4)
     environment.start(4)
-    pump = Pump(tmp_path, model(environment, "cdp-fclub-dc"), 2)
+    pump = Pump(tmp_path, model_of(environment, "cdp-fclub-dc"), 2)
     play(pump, environment, 30)
     for _ in range(6):
         pump.away.add("s1")
@@ -77,7 +60,7 @@ def test_what_was_held_back_with_noise_is_believed(tmp_path: Path) -> None:
 def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(tmp_path: Path) -> None:
     environment = Synthetic(users=12, clusters=2, servers=3, dim=4, items=5)
     environment.start(2)
-    pump = Pump(tmp_path, model(environment, "fclub-dc"), 3)
+    pump = Pump(tmp_path, model_of(environment, "fclub-dc"), 3)
     play(pump, environment, 100)
     pump.away.add("s1")
     learned = pump.locals["s1"].server.clusters.counts.sum()
@@ -112,7 +95,7 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path: Path, policy: str) ->
     """Every node is reopened from its store again and again; the replay must be exact."""
     environment = Synthetic(users=6, clusters=2, servers=2, dim=3, items=4)
     environment.start(3)
-    pump = Pump(tmp_path, model(environment, policy), 2)
+    pump = Pump(tmp_path, model_of(environment, policy), 2)
     for step in range(12):
         play(pump, environment, 10)
         before = [*pump.hub.server.state, *pump.locals["s0"].server.clusters]
@@ -150,4 +133,27 @@ def test_old_decisions_are_forgotten_portion_by_portion(tmp_path: Path) -> None:
         with pytest.raises(UnknownDecision):
             node.feedback(decision, 1.0)
     assert node.feedback(young, 1.0)
+    pump.close()
+
+
+def test_a_server_that_waits_for_a_plan_can_be_stopped_and_started(tmp_path: Path) -> None:
+    environment = Synthetic(users=4, clusters=2, servers=2, dim=3, items=4)
+    environment.start(0)
+    pump = Pump(tmp_path, model_of(environment, "fclub-dc"), 2)
+    register(pump, environment)
+    pump.run()
+    pump.away.add("s1")
+    play(pump, environment, 40)
+    node = pump.locals["s0"]
+    assert node.server.staged is not None
+    node.snapshot()
+    pump.run()
+    node.store.close()
+    pump.locals["s0"] = pump.open_local("s0")
+    again = pump.locals["s0"].server.staged
+    assert again is not None
+    assert again.ids == node.server.staged.ids
+    np.testing.assert_array_equal(again.totals.gram, node.server.staged.totals.gram)
+    pump.come_back("s1")
+    assert pump.locals["s0"].server.staged is None
     pump.close()

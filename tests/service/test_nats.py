@@ -21,7 +21,7 @@ from fclub.service.runtime import Node, Runner
 from fclub.service.security import global_permissions, permissions
 from fclub.service.settings import Model
 
-from .federation import CLUSTER_BOUND, Pump, in_process, name_of, register, visits
+from .federation import Pump, in_process, model_of, name_of, register, visits
 
 NAMES = [f"s{number}" for number in range(5)]
 
@@ -66,9 +66,8 @@ class NatsFederation(Pump):
 
 
 async def replay(
-    path: Path, broker: LocalBroker, environment: Synthetic, rounds: int
+    path: Path, broker: LocalBroker, environment: Synthetic, model: Model, rounds: int
 ) -> tuple[Pump, list[int]]:
-    model = Model(policy="fclub-dc", dim=environment.problem.dim, expected_clusters=CLUSTER_BOUND)
     federation = NatsFederation(path, model, len(NAMES))
     register(federation, environment)
     await federation.start(broker)
@@ -86,30 +85,42 @@ async def replay(
     return federation, choices
 
 
-def check_replay(path: Path, broker: LocalBroker, rounds: int) -> None:
+def check_replay(path: Path, broker: LocalBroker, name: str, rounds: int) -> None:
     environment = Synthetic(placement="spread")
     environment.start(5)
-    federation, choices = asyncio.run(replay(path, broker, environment, rounds))
+    model = model_of(environment, name)
+    federation, choices = asyncio.run(replay(path, broker, environment, model, rounds))
     environment.start(5)
-    policy = in_process("fclub-dc", environment)
+    policy = in_process(name, environment)
     expected = []
     for user, items, reward in visits(environment, rounds):
         index = policy.recommend(user, items)
         policy.update(user, items[index], reward(index))
         expected.append(index)
     assert choices == expected
-    for ours, theirs in zip(federation.hub.server.state, policy.hub.state, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    ours, theirs = federation.hub.server.state_of()[0], policy.hub.state_of()[0]
+    assert ours.keys() == theirs.keys()
+    for key in ours:
+        np.testing.assert_array_equal(ours[key], theirs[key])
 
 
-def test_a_short_replay_over_nats_equals_the_simulation(tmp_path: Path, broker: LocalBroker) -> None:
-    check_replay(tmp_path, broker, 60)
+POLICIES = pytest.mark.parametrize("name", ["fclub-dc", "fclub-plus"])
+
+
+@POLICIES
+def test_a_short_replay_over_nats_equals_the_simulation(
+    tmp_path: Path, broker: LocalBroker, name: str
+) -> None:
+    check_replay(tmp_path, broker, name, 60)
 
 
 @pytest.mark.slow
-def test_a_replay_over_nats_equals_the_simulation(tmp_path: Path, broker: LocalBroker) -> None:
+@POLICIES
+def test_a_replay_over_nats_equals_the_simulation(
+    tmp_path: Path, broker: LocalBroker, name: str
+) -> None:
     """2,000 visits as a gate; the full form sets FCLUB_REPLAY_VISITS=20000."""
-    check_replay(tmp_path, broker, int(os.environ.get("FCLUB_REPLAY_VISITS", "2000")))
+    check_replay(tmp_path, broker, name, int(os.environ.get("FCLUB_REPLAY_VISITS", "2000")))
 
 
 STREAMS = [UP_STREAM, down_stream("s0"), down_stream("s1")]

@@ -55,15 +55,19 @@ def test_a_federation_in_one_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupt_stops_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_everything(tmp_path: Path, number: signal.Signals) -> None:
     process = fclub(*f"up --servers 1 --users 4 --dir {tmp_path}".split(), start_new_session=True)
-    log = tmp_path / "s0.log"
+    addresses = tmp_path / "servers.json"
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (log.exists() and "127.0.0.1" in log.read_text()):
+    while time.monotonic() < deadline and not addresses.exists():
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    assert addresses.stat().st_mode & 0o077 == 0, "it holds the token"
+    assert set(json.loads(addresses.read_text())) == {"global", "s0"}
+    process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode in (0, 1, 130)
+    assert not addresses.exists()
     left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert str(tmp_path) not in left
 

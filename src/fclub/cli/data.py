@@ -16,6 +16,12 @@ from fclub.environments.datasets import DATASETS, dataset
 
 app = typer.Typer(add_completion=False)
 
+VERIFIED = {
+    "checksum": "its publisher's checksum",
+    "count": "its numbers of ratings and users, as its publisher states them",
+    "structure": "structure only: no checksum or size is known, so it may be another file",
+}
+
 
 class _Bar:
     """A download's progress on standard error, in the form that pooch drives."""
@@ -81,5 +87,5 @@ def data(
     if as_json:
         typer.echo(json.dumps(result))
         return
-    for key, value in result.items():
+    for key, value in (result | {"verified": VERIFIED[manifest.verified]}).items():
         typer.echo(f"{key}: {value}")

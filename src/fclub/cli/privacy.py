@@ -15,6 +15,7 @@ from fclub.privacy.ledger_file import read_ledger
 from fclub.privacy.levels import LEVELS, Level
 from fclub.privacy.plan import plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
+from fclub.service.books import is_store, read_books
 
 app = typer.Typer(add_completion=False)
 
@@ -30,7 +31,7 @@ def _show(rows: dict[str, object], as_json: bool) -> None:
 
 
 def _spent(path: Path, delta: float | None) -> dict[str, object]:
-    ledger = read_ledger(path)
+    ledger = read_books(path) if is_store(path) else read_ledger(path)
     deltas = (ledger.claimed[1] if delta is None else delta, REPORTED_DELTA)
     return {
         "level": ledger.level.name,
@@ -63,7 +64,9 @@ def privacy(
     relief: float = typer.Option(2.0, help="How much more noise the constant's own entries get."),
     first: int = typer.Option(16, help="Observations before the first release."),
     ratio: float = typer.Option(2.0, help="Growth of the count from release to release."),
-    ledger: Annotated[Path | None, typer.Option(help="A ledger file: print what it has spent.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="A ledger file or a local server's store.")
+    ] = None,
     levels: bool = typer.Option(False, "--levels", help="Explain the guarantee levels."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:

@@ -28,5 +28,6 @@ def report(
         typer.echo(json.dumps({"report": str(built.page), "claims": [vars(c) for c in claims]}))
         return
     console = Console()
-    console.print(claims_table(claims))
+    if claims:
+        console.print(claims_table(claims))
     console.print(f"Report: {built.page}")

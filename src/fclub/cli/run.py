@@ -6,10 +6,10 @@ import json
 from typing import Annotated, Any
 
 import joblib
-import msgspec
 import typer
 from rich.console import Console
 
+from fclub.cli import parameters
 from fclub.cli.console import rounds_bar, summary_table
 from fclub.config import require
 from fclub.experiments.backends import BACKENDS
@@ -22,25 +22,6 @@ from fclub.policies.registry import POLICIES
 app = typer.Typer(add_completion=False)
 
 
-def parse_value(text: str) -> Any:
-    """A JSON number, truth value or null, else the text itself."""
-    try:
-        return msgspec.json.decode(text, type=float | int | bool | None)
-    except msgspec.DecodeError:
-        return text
-
-
-def parse_settings(entries: list[str]) -> dict[str, dict[str, Any]]:
-    """`club.deletion=2` and `env.kind=orthogonal` as parameters by policy, and by `env`."""
-    settings: dict[str, dict[str, Any]] = {}
-    for entry in entries:
-        path, equals, value = entry.partition("=")
-        owner, dot, key = path.partition(".")
-        require(bool(equals and dot and key), "--set takes POLICY.NAME=VALUE or env.NAME=VALUE", entry)
-        settings.setdefault(owner, {})[key] = parse_value(value)
-    return settings
-
-
 def build(
     names: list[str],
     environment: Setting,
@@ -50,8 +31,6 @@ def build(
     own: dict[str, dict[str, Any]],
 ) -> Experiment:
     """The experiment of these options; `shared` parameters go to every policy that has them."""
-    for owner in own:
-        require(owner in names, "--set names a policy that is not run", owner)
     policies = {}
     for name in names:
         setting = policy_setting(name, rounds, shared)
@@ -76,9 +55,7 @@ def run(
     placement: Annotated[str | None, typer.Option(help="Who is where: blocks or spread.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget ε.")] = None,
     delta: Annotated[float | None, typer.Option(help="Privacy budget δ.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="POLICY.NAME=VALUE or env.NAME=VALUE; repeatable.")
-    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help=parameters.HELP)] = None,
     jobs: Annotated[int | None, typer.Option(help="Simulations at a time. One per core.")] = None,
     backend: Annotated[str, typer.Option(help=f"Where they run: {', '.join(BACKENDS)}.")] = "loky",
     address: Annotated[str | None, typer.Option(help="Scheduler of a dask or ray cluster.")] = None,
@@ -90,11 +67,13 @@ def run(
     require(seeds >= 1, "seeds must be at least 1", seeds)
     require(out is not None or not resume, "--resume needs --out", out)
     sizes = {"users": users, "clusters": clusters, "servers": servers, "dim": dim, "items": items}
-    given = {k: v for k, v in (sizes | {"placement": placement}).items() if v is not None}
+    given: dict[str, Any] = {
+        k: v for k, v in (sizes | {"placement": placement}).items() if v is not None
+    }
     budget = {k: v for k, v in (("epsilon", epsilon), ("delta", delta)) if v is not None}
-    own = parse_settings(set_ or [])
-    environment = Setting(env, given | own.pop("env", {}))
     names = policy or [name for name, entry in POLICIES.items() if not entry.oracle]
+    world, own = parameters.parse_parameters(set_, names)
+    environment = Setting(env, given | world)
     experiment = build(names, environment, rounds, tuple(range(seed, seed + seeds)), budget, own)
     experiment.check()
     results = None if out is None else Results.create(out, experiment, resume)

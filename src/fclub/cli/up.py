@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import tempfile
 import webbrowser
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,9 +21,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from fclub.cli import parameters
 from fclub.environments.registry import make_environment
 from fclub.policies.registry import make_policy
 from fclub.service.fleet import Fleet
+from fclub.service.parts import policy_of
+from fclub.service.settings import Model
 from fclub.service.visitors import RandomChoice, Rival, Stage, Tally, visit
 
 app = typer.Typer(add_completion=False)
@@ -42,22 +48,31 @@ def _has_screen() -> bool:
     return sys.platform != "linux" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
 
 
-def _world(env: str, users: int, servers: int, seed: int) -> Any:
-    world = make_environment(env, users=users, servers=servers)
+def _stop_when_told() -> None:
+    """SIGTERM ends everything as Ctrl-C does, also where a shell has put us into the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
+def _world(env: str, given: dict[str, Any], seed: int) -> Any:
+    world = make_environment(env, **given)
     world.start(seed)
     return world
 
 
-def _rivals(env: str, users: int, servers: int, seed: int) -> list[Rival]:
+def _rivals(make_world: Callable[[], Any], seed: int) -> list[Rival]:
     """One LinUCB per user, and no choice at all, each on its own copy of the world."""
-    twins = [_world(env, users, servers, seed) for _ in range(2)]
+    twins = [make_world() for _ in range(2)]
     linucb = make_policy(RIVAL)
     linucb.start(twins[0].problem, twins[0].server_of)
     chance = RandomChoice(np.random.default_rng(seed))
     return [Rival(RIVAL, twins[0], linucb), Rival("random", twins[1], chance)]
 
 
-@app.command("up", epilog="Example: fclub up --servers 3 --rate 20 --visits 1000 --json")
+EXAMPLE = "Example: fclub up --env ratings --set env.path=ratings.csv --servers 3 --visits 1000"
+
+
+@app.command("up", epilog=EXAMPLE)
 def up(
     policy: Annotated[str, typer.Option(help="A federated policy.")] = "fclub-dc",
     env: Annotated[str, typer.Option(help="Where visitors come from.")] = "synthetic",
@@ -66,20 +81,31 @@ def up(
     rate: Annotated[float, typer.Option(min=0.1, help="Visits per second, at most.")] = 50.0,
     visits: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the visitors.")] = 0,
-    folder: Annotated[Path | None, typer.Option("--dir", help="Keep stores and logs here.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help=parameters.HELP)] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Keep stores, logs and servers.json (addresses) here.")
+    ] = None,
     browser: Annotated[bool, typer.Option(help="Open the global server's page.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Run broker, global server and local servers on this machine, with simulated visitors."""
-    world = _world(env, users, servers, seed)
+    given, own = parameters.parse_parameters(set_, [policy])
+    make_world = partial(_world, env, {"users": users, "servers": servers} | given, seed)
+    world = make_world()
+    problem = world.problem
+    model = Model(
+        policy=policy, dim=problem.dim, constant=problem.constant, parameters=own.get(policy, {})
+    )
+    policy_of(model)
+    _stop_when_told()
     console = Console(stderr=True)
     tally = Tally(policy)
     with ExitStack() as stack:
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fclub-")))
-        fleet = Fleet(home, servers, world.problem.dim, policy)
-        with console.status(f"starting {servers + 1} servers …"):
+        fleet = Fleet(home, problem.servers, model)
+        with console.status(f"starting {len(fleet.servers)} servers …"):
             stack.enter_context(fleet)
-            rivals = _rivals(env, users, servers, seed)
+            rivals = _rivals(make_world, seed)
         if browser and console.is_terminal and _has_screen():
             webbrowser.open(fleet.hub.page)
         for server in fleet.servers:

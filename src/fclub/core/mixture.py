@@ -206,6 +206,18 @@ def make_slots(
     )
 
 
+def newcomer(theta: Floats, covariance: Floats, prior: Matrix, alpha: float) -> tuple[Vector, Matrix]:
+    """Mean and covariance of a user of whom nothing is known, among users N(θ_u, C_u).
+
+    By the Chinese-restaurant prior it shares the vector of each of them with mass 1, and has one of
+    its own, from N(0, `prior`), with mass α.
+    """
+    weight = 1.0 / (len(theta) + alpha)
+    mean = weight * theta.sum(axis=0)
+    second = weight * (covariance.sum(axis=0) + theta.T @ theta + alpha * prior)
+    return mean, second - np.outer(mean, mean)
+
+
 def concentration(clusters: float, items: int, least: float = 0.1, most: float = 100.0) -> float:
     """The α at which a Chinese restaurant process with so many items expects so many clusters."""
     low, high = log(least), log(most)

@@ -1,10 +1,14 @@
-"""Named tuples of arrays as plain dictionaries, for files and stores."""
+"""Named tuples of arrays: as plain dictionaries for files and stores, and with one row more."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
+
+State = TypeVar("State", bound=Any)
+LEAST_ROOM = 8
 
 
 def flatten(state: Any, prefix: str = "") -> dict[str, Any]:
@@ -36,3 +40,37 @@ def _like(old: Any, new: Any, name: str) -> Any:
     if new.dtype != old.dtype or new.shape[1:] != old.shape[1:] or new.ndim != old.ndim:
         raise ValueError(f"{name} is {new.dtype}{new.shape}, expected {old.dtype} rows {old.shape[1:]}")
     return new
+
+
+def with_row(state: State, room: State) -> tuple[State, State]:
+    """The state with one row more, and the room that it is the beginning of.
+
+    A new row holds zeros. When the room is full everything moves to one of twice the size, so that a
+    row costs the same on average however many there are.
+    """
+    rows = _rows(state)
+    if _rows(room) == rows:
+        size = max(LEAST_ROOM, 2 * rows)
+        room = _map(lambda array: _longer(array, size), state)
+    return _map(lambda array: array[: rows + 1], room), room
+
+
+def _rows(state: Any) -> int:
+    return len(next(iter(flatten(state).values())))
+
+
+def _longer(array: Any, rows: int) -> Any:
+    longer = np.zeros((rows, *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
+def _map(change: Callable[[Any], Any], state: Any) -> Any:
+    """The same named tuple with its arrays changed."""
+    changes: dict[str, Any] = {}
+    for name, value in state._asdict().items():
+        if isinstance(value, np.ndarray):
+            changes[name] = change(value)
+        elif isinstance(value, tuple):
+            changes[name] = _map(change, value)
+    return state._replace(**changes)

@@ -31,14 +31,6 @@ class Packed(NamedTuple):
         """The same memory, fewer rows."""
         return Packed(self.gram[start:stop], self.moment[start:stop], self.counts[start:stop])
 
-    def doubled(self) -> Packed:
-        """A copy with room for as many rows again, and at least for eight."""
-        rows, dim = self.moment.shape
-        room = Packed.zeros(max(8, 2 * rows), dim)
-        for old, new in zip(self, room, strict=True):
-            new[:rows] = old
-        return room
-
 
 def _read_only(array: Floats) -> Floats:
     view = array.view()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fclub.environments.archives import ratings_inside
-from fclub.environments.datasets import DATASETS, DataSet, data_folders, dataset
+from fclub.environments.datasets import DATASETS, data_folders, dataset
 from fclub.environments.pipeline import blob_sha1, densest
 from fclub.environments.ratings_file import Ratings, read_ratings
 from fclub.errors import DataMissing, InvalidFile, InvalidRatings
@@ -31,7 +31,7 @@ PUBLISHED_MATRIX = "cbd22bb7ffd80dbd363962b197eae52dc09d040c"
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is in the cache. `verified`: by `checksum`, `count` of ratings, or `structure` only."""
+    """What is in the cache. `verified`: by `checksum`, `count` of ratings and users, or `structure`."""
 
     name: str
     source: str
@@ -64,7 +64,7 @@ def install(name: str, source: object = None, bar: Any = None) -> Manifest:
             name=name,
             source=str(source) if source is not None else wanted.url,
             sha256=digests.get("sha256") or _digests(file)["sha256"],
-            verified=_verified(wanted, digests.get("md5"), ratings),
+            verified=_verify(name, digests.get("md5"), ratings),
             ratings=len(ratings),
             users=len(ratings.user_ids),
             items=len(ratings.item_ids),
@@ -119,10 +119,20 @@ def _digests(path: Path) -> dict[str, str]:
     return {kind: digest.hexdigest() for kind, digest in sums.items()}
 
 
-def _verified(wanted: DataSet, md5: str | None, ratings: Ratings) -> str:
+def _verify(name: str, md5: str | None, ratings: Ratings) -> str:
+    """How far the file is known to be the data set; one that is known to be another is refused."""
+    wanted = DATASETS[name]
     if wanted.md5 is not None and md5 == wanted.md5:
         return "checksum"
-    return "count" if wanted.ratings == len(ratings) else "structure"
+    known = {"ratings": wanted.ratings, "users": wanted.users}
+    found = {"ratings": len(ratings), "users": len(ratings.user_ids)}
+    for what, number in known.items():
+        if number is not None and number != found[what]:
+            raise InvalidFile(
+                f"{name} has {number:,} {what}, this file {found[what]:,}: it is another one; "
+                "to use it all the same, give it to an environment as its path"
+            )
+    return "structure" if wanted.ratings is None else "count"
 
 
 def _open(name: str) -> tuple[Ratings, Manifest]:

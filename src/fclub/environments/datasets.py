@@ -1,7 +1,8 @@
 """Public data sets: where they come from and what may be done with them.
 
-Only MovieLens-1M and -25M have checksums that their publisher states; for the others the structure is
-checked and the digest of what was read is recorded beside it.
+Only MovieLens-1M and -25M have checksums that their publisher states. A file that is given is compared
+with the numbers of ratings and users that are known; where neither is known, only its structure is
+checked. The digest of what was read is recorded beside it.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ _RESEARCH = "research use; no redistribution or commercial use without permissio
 
 @dataclass(frozen=True)
 class DataSet:
-    """`members` are names of its ratings file; `folder` is what unpacking it makes; `ratings` how
-    many it holds. `md5` is the archive's, where its publisher states one. `by_hand`: the publisher
-    asks for consent first, so it cannot be fetched for you. `duplicates`: see `read_ratings`."""
+    """`members` are names of its ratings file; `folder` is what unpacking it makes; `ratings` and
+    `users` how many it holds. `md5` is the archive's, where its publisher states one. `by_hand`: the
+    publisher asks for consent first, so it cannot be fetched for you. `duplicates`: see `read_ratings`.
+    """
 
     url: str
     licence: str
     folder: str
     members: tuple[str, ...]
     ratings: int | None = None
+    users: int | None = None
     md5: str | None = None
     by_hand: bool = False
     duplicates: str = "refuse"
@@ -40,6 +43,7 @@ DATASETS: dict[str, DataSet] = {
         "ml-1m",
         ("ratings.dat",),
         ratings=1_000_209,
+        users=6_040,
         md5="c4d9eecfca2ab87c1945afe126590906",
     ),
     "movielens-latest-small": DataSet(
@@ -54,6 +58,7 @@ DATASETS: dict[str, DataSet] = {
         "ml-25m",
         ("ratings.csv",),
         ratings=25_000_095,
+        users=162_541,
         md5="6b51fb2759a8657d3bfcbfc42b592ada",
     ),
     "yelp": DataSet(
@@ -77,6 +82,7 @@ DATASETS: dict[str, DataSet] = {
         "hetrec2011-lastfm-2k",
         ("user_artists.dat",),
         ratings=92_834,
+        users=1_892,
     ),
 }
 

@@ -5,7 +5,7 @@ The wording is ours. A claim is only made where all the policies that it speaks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from fclub.experiments.bounds import PRINTED, make_theory
 from fclub.experiments.measure import Curve, Measured
@@ -179,21 +179,3 @@ def clusters(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
                 verdict = HOLDS if right == len(ari.last) else FAILS if right == 0 else OPEN
                 text = f"{name} finds the true clusters by the last round"
                 yield Claim("", m.panel.title, text, seen, verdict)
-
-
-KINDS: dict[str, Callable[[Figure, list[Measured]], Iterator[Claim]]] = {
-    "comparison": comparison,
-    "communication": communication,
-    "runtime": runtime,
-    "sweep": sweep,
-    "privacy": privacy,
-    "tradeoff": tradeoff,
-    "bounds": bounds,
-    "clusters": clusters,
-}
-
-
-def claims_of(figure: Figure, measured: list[Measured]) -> list[Claim]:
-    """All claims that the figure can answer."""
-    found = KINDS[figure.kind](figure, measured) if measured else ()
-    return [Claim(figure.name, c.where, c.claim, c.measured, c.verdict) for c in found]

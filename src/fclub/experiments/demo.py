@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fclub.experiments.figures import Scale, demo_figures
+from fclub.experiments.figures import demo_figures
+from fclub.experiments.panels import Scale
 from fclub.experiments.reproduce import Tell, run_study
 from fclub.experiments.results import Results
 from fclub.experiments.study import RESULTS, Figure, load_traces

@@ -3,117 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 from fclub.environments.placement import PLACEMENTS
-from fclub.environments.registry import make_environment
-from fclub.errors import DataMissing, UnknownName
-from fclub.experiments.spec import Experiment, Setting, policy_setting
+from fclub.errors import UnknownName
+from fclub.experiments.panels import Scale, data_panels, synthetic_panel
 from fclub.experiments.study import Figure, Panel
-from fclub.policies.registry import POLICIES
+from fclub.experiments.sweeps import VARIED, parameter, privacy, tradeoff
 
-ROUNDS, SEEDS = 100_000, 10
-VARIED: dict[str, tuple[float, ...]] = {
-    "d": (5, 10, 15, 20),
-    "epsilon": (0.5, 1, 2, 4, 8),
-    "L": (2, 3, 5, 8),
-    "m": (2, 4, 6, 8),
-    "n": (20, 40, 60, 80),
-}
-SIZES = {"d": "dim", "L": "servers", "m": "clusters", "n": "users"}
-AXES = {
-    "d": "dimension d",
-    "epsilon": "privacy budget ε",
-    "L": "local servers L",
-    "m": "true clusters m",
-    "n": "users n",
-}
-BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0)
-DELTAS = {0.1: "0.1", 1e-5: "0.00001"}
-RATIOS = (1.001, 1.01, 1.1, 1.5, 2.0, 5.0, 20.0)
 VARIANTS = {
     "movielens": ("printed", "top40", "clustered", "users"),
     "yelp": ("top40", "clustered", "users"),
 }
 
 
-@dataclass(frozen=True)
-class Scale:
-    """How much is simulated; `data` is the folder of the published arrays, None the usual ones."""
-
-    rounds: int = ROUNDS
-    seeds: tuple[int, ...] = tuple(range(SEEDS))
-    data: str | None = None
-
-
-def compared() -> list[str]:
-    """Every policy that does not know the true clusters."""
-    return [name for name, entry in POLICIES.items() if not entry.oracle]
-
-
-def private(name: str) -> bool:
-    return POLICIES[name].switches.get("noise", "none") != "none"
-
-
-def _trigger(name: str) -> str:
-    return POLICIES[name].switches.get("trigger", "")
-
-
-def _panel(
-    key: str,
-    title: str,
-    scale: Scale,
-    policies: dict[str, Setting],
-    environment: Setting,
-    value: float | None = None,
-) -> Panel:
-    return Panel(key, title, Experiment(policies, environment, scale.rounds, scale.seeds), value)
-
-
-def _plain(names: list[str], scale: Scale) -> dict[str, Setting]:
-    return {name: policy_setting(name, scale.rounds, {}) for name in names}
-
-
-def _synthetic_panel(placement: str, scale: Scale) -> Panel:
-    """The default placement is left out of the settings, so that figures share its simulations."""
-    parameters: dict[str, Any] = {} if placement == PLACEMENTS[0] else {"placement": placement}
-    title = f"Synthetic, users placed in {placement}" if not parameters else "Synthetic, users spread"
-    environment = Setting("synthetic", parameters)
-    return _panel(f"synthetic-{placement}", title, scale, _plain(compared(), scale), environment)
-
-
-def _data_panels(
-    name: str, variants: tuple[str, ...], scale: Scale
-) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
-    """The variants of a data set that are here, and why the others are left out."""
-    panels, skipped = [], []
-    for variant in variants:
-        given = {} if scale.data is None or variant == "printed" else {"path": scale.data}
-        environment = Setting(name, {"variant": variant, **given})
-        try:
-            make_environment(name, **environment.parameters)
-        except DataMissing as error:
-            skipped.append(f"{name} {variant}: {error}")
-            continue
-        title = f"{'MovieLens' if name == 'movielens' else 'Yelp'}, {variant}"
-        policies = _plain(compared(), scale)
-        panels.append(_panel(f"{name}-{variant}", title, scale, policies, environment))
-    return tuple(panels), tuple(skipped)
+_FIRST = """\
+The paper's first comparison. In blocks, as its code has it, most servers hold one or two clusters."""
 
 
 def synthetic(scale: Scale) -> Figure:
-    panels = tuple(_synthetic_panel(place, scale) for place in PLACEMENTS)
-    about = (
-        "The paper's first comparison. In blocks, as its code has it, most servers hold one or two "
-        "clusters; spread, every server has users of all of them."
-    )
+    panels = tuple(synthetic_panel(place, scale) for place in PLACEMENTS)
+    about = f"{_FIRST} Spread, every server has users of all of them."
     return Figure("synthetic", "comparison", "Synthetic comparison", about, panels)
 
 
 def _data_figure(name: str, title: str, about: str) -> Callable[[Scale], Figure]:
     def make(scale: Scale) -> Figure:
-        panels, skipped = _data_panels(name, VARIANTS[name], scale)
+        panels, skipped = data_panels(name, VARIANTS[name], scale)
         return Figure(name, "comparison", title, about, panels, skipped=skipped)
 
     return make
@@ -121,8 +36,8 @@ def _data_figure(name: str, title: str, about: str) -> Callable[[Scale], Figure]
 
 def _both_data_sets(scale: Scale) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
     """The default synthetic panel and the MovieLens users of the published code."""
-    panels, skipped = _data_panels("movielens", ("top40",), scale)
-    return (_synthetic_panel(PLACEMENTS[0], scale), *panels), skipped
+    panels, skipped = data_panels("movielens", ("top40",), scale)
+    return (synthetic_panel(PLACEMENTS[0], scale), *panels), skipped
 
 
 def communication(scale: Scale) -> Figure:
@@ -145,68 +60,8 @@ def runtime(scale: Scale) -> Figure:
     return Figure("runtime", "runtime", "Running time", about, panels, skipped=skipped)
 
 
-def parameter(letter: str, scale: Scale) -> Figure:
-    """One quantity varied, the others at the paper's values; delayed communication only."""
-    names = [name for name in compared() if _trigger(name) != "every-round"]
-    panels = []
-    for value in VARIED[letter]:
-        environment, policies = Setting("synthetic"), _plain(names, scale)
-        if letter == "epsilon":
-            given = {} if value == 1 else {"epsilon": value}
-            noisy = {n: policy_setting(n, scale.rounds, given) for n in names if private(n)}
-            policies |= noisy
-        elif value != make_environment("synthetic").get_params()[SIZES[letter]]:
-            environment = Setting("synthetic", {SIZES[letter]: int(value)})
-        title = f"{letter} = {value:g}" if letter != "epsilon" else f"ε = {value:g}"
-        panels.append(_panel(f"{letter}-{value:g}", title, scale, policies, environment, float(value)))
-    about = "Synthetic environment in blocks; everything else as in the comparison."
-    title = f"Parameter study: {AXES[letter]}"
-    return Figure(f"parameters-{letter}", "sweep", title, about, tuple(panels), AXES[letter])
-
-
-def privacy(scale: Scale) -> Figure:
-    """Private policies over ε at two δ, beside what needs no noise."""
-    noisy, quiet = [n for n in compared() if private(n)], ["fclub-dc", "linucb"]
-    panels = []
-    for epsilon in BUDGETS:
-        policies = _plain(quiet, scale)
-        for delta in DELTAS:
-            budget = {"epsilon": epsilon, "delta": delta}
-            given = {k: v for k, v in budget.items() if v != {"epsilon": 1.0, "delta": 0.1}[k]}
-            for name in noisy:
-                setting = policy_setting(name, scale.rounds, given)
-                policies[f"{name}, δ={DELTAS[delta]}"] = setting
-        panel = _panel(
-            f"privacy-{epsilon:g}", f"ε = {epsilon:g}", scale, policies, Setting("synthetic"), epsilon
-        )
-        panels.append(panel)
-    about = (
-        "Regret bought by a privacy budget, on the synthetic environment in blocks. δ=0.1 would allow "
-        "publishing every tenth record, so δ=0.00001 is shown beside the paper's."
-    )
-    return Figure("privacy", "privacy", "Privacy and regret", about, tuple(panels), AXES["epsilon"])
-
-
-def tradeoff(scale: Scale) -> Figure:
-    """Delayed policies over U=D; the others, at their own setting, are points of reference."""
-    names = compared()
-    delayed = [name for name in names if _trigger(name) == "determinant"]
-    fixed = [name for name in names if _trigger(name) not in ("determinant", "")]
-    panels = []
-    for ratio in RATIOS:
-        given = {} if ratio == 1.01 else {"upload_ratio": ratio, "download_ratio": ratio}
-        policies = {n: policy_setting(n, scale.rounds, given) for n in delayed} | _plain(fixed, scale)
-        key, title = f"tradeoff-{ratio:g}", f"U = D = {ratio:g}"
-        panels.append(_panel(key, title, scale, policies, Setting("synthetic"), ratio))
-    about = (
-        "Every point of a line is one U=D; larger means fewer messages. Policies whose schedule has no "
-        "U and D are single points. Synthetic environment in blocks."
-    )
-    return Figure("tradeoff", "tradeoff", "Regret versus communication", about, tuple(panels), "U = D")
-
-
 def bounds(scale: Scale) -> Figure:
-    panel = _synthetic_panel(PLACEMENTS[0], scale)
+    panel = synthetic_panel(PLACEMENTS[0], scale)
     about = (
         "Theorem 1 and the communication proposition with their constants, for the most favourable gap "
         "between clusters among the seeds, beside what was measured. A bound above what is possible "
@@ -216,7 +71,7 @@ def bounds(scale: Scale) -> Figure:
 
 
 def clusters(scale: Scale) -> Figure:
-    panels = tuple(_synthetic_panel(place, scale) for place in PLACEMENTS)
+    panels = tuple(synthetic_panel(place, scale) for place in PLACEMENTS)
     about = (
         "Number of clusters in use (the sum over servers for policies without a federation) and "
         "agreement with the true ones: adjusted Rand index 1 is the true partition, 0 is chance."
@@ -271,6 +126,10 @@ def make_figures(name: str, scale: Scale, only: str | None = None) -> list[Figur
 
 def demo_figures(scale: Scale) -> list[Figure]:
     """What one comparison in blocks can show: its simulations serve all of these figures."""
-    panel = _synthetic_panel(PLACEMENTS[0], scale)
+    panel = synthetic_panel(PLACEMENTS[0], scale)
     made = [SINGLE[name](scale) for name in ("synthetic", "communication", "runtime", "clusters")]
-    return [Figure(figure.name, figure.kind, figure.title, figure.about, (panel,)) for figure in made]
+    told = {"synthetic": _FIRST}
+    return [
+        Figure(figure.name, figure.kind, figure.title, told.get(figure.name, figure.about), (panel,))
+        for figure in made
+    ]

@@ -10,9 +10,8 @@ from pathlib import Path
 from fclub import __version__
 from fclub.errors import InvalidFile
 from fclub.experiments.charts import Chart, Drawn
-from fclub.experiments.claims import claims_of
 from fclub.experiments.findings import findings
-from fclub.experiments.kinds import KINDS
+from fclub.experiments.kinds import show
 from fclub.experiments.machine import describe_machine
 from fclub.experiments.measure import measure
 from fclub.experiments.page import Section, render
@@ -68,8 +67,7 @@ def build_report(folder: Path, tell: Tell = lambda _: None) -> Built:
 
 def _section(figure: Figure, results: Results) -> Section:
     measured = [measure(panel, load_traces(results, panel.experiment)) for panel in figure.panels]
-    drawn = KINDS[figure.kind](figure, measured) if measured else Drawn()
-    return Section(figure, measured, drawn, claims_of(figure, measured))
+    return Section(figure, measured, *show(figure, measured))
 
 
 def _write_files(drawn: Drawn, folder: Path) -> None:

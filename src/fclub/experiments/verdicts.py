@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2, sqrt
@@ -80,8 +79,12 @@ class Summary:
     measured: str
 
 
+NAMED = 3
+"""Up to so many places are named; more are counted."""
+
+
 def sum_up(claims: Sequence[Claim]) -> list[Summary]:
-    """One line per claim: the verdict if it is the same everywhere, how often which otherwise."""
+    """One line per claim: the verdict over all places, and which of them said what."""
     grouped: dict[str, list[Claim]] = {}
     for claim in claims:
         grouped.setdefault(claim.claim, []).append(claim)
@@ -89,14 +92,28 @@ def sum_up(claims: Sequence[Claim]) -> list[Summary]:
 
 
 def _sum_up(text: str, found: list[Claim]) -> Summary:
-    counts = Counter(claim.verdict for claim in found)
-    if len(counts) == 1:
-        verdict = found[0].verdict
-        places = "everywhere" if len(found) > 1 else found[0].where
-    else:
-        verdict = PARTLY
-        places = ", ".join(f"{verdict} in {number}" for verdict, number in counts.most_common())
-    several, first = len(found) > 1, found[0]
-    places = f"{len(found)} places: {places}" if several else places
-    measured = f"{first.where}: {first.measured}" if several else first.measured
-    return Summary(text, verdict, places, measured)
+    places: dict[str, list[str]] = {}
+    for claim in found:
+        places.setdefault(claim.verdict, []).append(claim.where)
+    first = found[0]
+    measured = f"{first.where}: {first.measured}" if len(found) > 1 else first.measured
+    if len(places) == 1:
+        where = f"everywhere ({len(found)} places)" if len(found) > 1 else first.where
+        return Summary(text, first.verdict, where, measured)
+    ranked = sorted(places.items(), key=lambda item: -len(item[1]))
+    where = "; ".join(f"{verdict} in {_named(names)}" for verdict, names in ranked)
+    return Summary(text, _overall(list(places)), where, measured)
+
+
+def _named(places: list[str]) -> str:
+    """`Synthetic, spread` is one place, so places are told apart by quotes."""
+    return f"{len(places)} places" if len(places) > NAMED else ", ".join(f"“{p}”" for p in places)
+
+
+def _overall(verdicts: Sequence[str]) -> str:
+    """Different verdicts as one: `holds in part` needs a place where at least a part holds."""
+    if all(verdict.startswith(HOLDS) and verdict != PARTLY for verdict in verdicts):
+        return HOLDS
+    if any(verdict.startswith(HOLDS) for verdict in verdicts):
+        return PARTLY if FAILS in verdicts or PARTLY in verdicts else OPEN
+    return FAILS

@@ -16,11 +16,13 @@ from fclub.core.statistics import Packed
 from fclub.core.types import Counts, Floats, Indices
 from fclub.core.ucb import NoiseBounds, Rules, make_rules, ridge_bounds, tree_bounds
 from fclub.errors import NumericalError
-from fclub.policies.accounting import PhaseAccounts
 from fclub.policies.base import Parameter
 from fclub.policies.rows import Rows
 from fclub.policies.servers import ServersPolicy
+from fclub.privacy.ledger import Ledger
+from fclub.privacy.levels import CDP, Flag
 from fclub.privacy.noise import NoiseSource, NoNoise, SecureNoise, SeededNoise
+from fclub.protocol.accounts import Accounts, NoAccounts, TreeAccounts
 from fclub.protocol.detection import Detector, EdgeDeletion, OneCluster
 from fclub.protocol.global_server import GlobalServer
 from fclub.protocol.link import Communications, InProcessLink
@@ -108,7 +110,7 @@ class FederatedPolicy(ServersPolicy):
         self._users = Packed.zeros(problem.users, problem.dim)
         self._rng = np.random.default_rng(noise_seed)
         noise = self._noise_source(seeded)
-        self.accounts = self._open_accounts(bounds, seeded)
+        self.ledger = self.open_ledger(seeded) if bounds.noise_std > 0.0 else None
         self.link = InProcessLink()
         graph_rngs = [np.random.default_rng(s) for s in graph_seed.spawn(problem.servers)]
         self.servers = [
@@ -119,6 +121,7 @@ class FederatedPolicy(ServersPolicy):
                 bounds.depth,
                 self.detector(int(np.diff(self.rows.first)[server]), graph_rngs[server]),
                 noise,
+                self.accounts(self.ledger, bounds, str(server)),
                 self.link,
             )
             for server in range(problem.servers)
@@ -135,10 +138,18 @@ class FederatedPolicy(ServersPolicy):
             return NoNoise()
         return SeededNoise(self._rng) if seeded else SecureNoise()
 
-    def _open_accounts(self, bounds: NoiseBounds, seeded: bool) -> PhaseAccounts | None:
-        if self.privacy is None or bounds.noise_std == 0.0:
+    def open_ledger(self, seeded: bool, keep: bool = True) -> Ledger | None:
+        """Trigger and partition are functions of raw data, which no noise accounts for."""
+        if self.privacy is None:
             return None
-        return PhaseAccounts(self.privacy, bounds, seeded)
+        flags = (Flag.RAW_TRIGGER, Flag.RAW_PARTITION)
+        return Ledger(CDP, self.privacy.epsilon, self.privacy.delta, flags, seeded, keep=keep)
+
+    @staticmethod
+    def accounts(ledger: Ledger | None, bounds: NoiseBounds, name: str) -> Accounts:
+        if ledger is None:
+            return NoAccounts()
+        return TreeAccounts(ledger, bounds.uploads, bounds.noise_std, name)
 
     def detector(self, users: int, rng: np.random.Generator) -> Detector:
         if self.switches.detection == "off":
@@ -147,12 +158,6 @@ class FederatedPolicy(ServersPolicy):
         expected: Any = self._parameters["sparse_clusters"]
         graph = UserGraph(users, rng, sparse, expected)
         return EdgeDeletion(graph, self.protocol.deletion, self.protocol.ridge)
-
-    def _may_begin(self, observations: int) -> bool:
-        return self.accounts is None or self.accounts.charge(self.clock.phase, observations)
-
-    def privacy_report(self) -> dict[str, object] | None:
-        return self.accounts.ledger.summary() if self.accounts is not None else None
 
     def _by_user(self, values: list[Any]) -> Any:
         """Concatenate per-row arrays of the servers and put them in the order of users."""
@@ -199,6 +204,7 @@ class FederatedPolicy(ServersPolicy):
             stop = start + len(server.ids)
             rows: Any = (array[start:stop].copy() for array in state.local)
             server.clusters = LocalClusters(*rows)
+            server.enter_uploads()
             start = stop
 
     def count_events(self, state: Federation) -> None:
@@ -213,7 +219,7 @@ class FederatedPolicy(ServersPolicy):
             "hub": values,
             "communications": vars(self.communications),
             "noise": self._rng.bit_generator.state if self.privacy and self.seeded else None,
-            "charged": self.accounts.charged if self.accounts else [],
+            "ledger": self.ledger_entries(),
             "servers": [],
         }
         for number, server in enumerate(self.servers):
@@ -228,9 +234,7 @@ class FederatedPolicy(ServersPolicy):
         self.link.communications = Communications(**values["communications"])
         if values["noise"] is not None:
             self._rng.bit_generator.state = values["noise"]
-        if self.accounts is not None:
-            for phase, observations in values["charged"][1:]:
-                self.accounts.charge(phase, observations)
+        self.restore_ledger(values["ledger"])
         for number, (server, saved) in enumerate(zip(self.servers, values["servers"], strict=True)):
             prefix = f"server{number}."
             own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 from numpy.random import SeedSequence
 
@@ -15,14 +14,15 @@ from fclub.core.types import Floats, Indices, Vector
 from fclub.policies.base import Parameter
 from fclub.policies.rows import Rows
 from fclub.policies.servers import ServersPolicy
-from fclub.privacy.ledger import Ledger, ReleaseEvent
+from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
 from fclub.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from fclub.privacy.plan import StreamPlan, plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
-from fclub.protocol.link import Communications, InProcessLink
+from fclub.protocol.link import Communications, InProcessLink, Link
 from fclub.protocol.mixture_global import MixtureGlobal
-from fclub.protocol.mixture_local import MixtureLocal, MixtureRules
+from fclub.protocol.mixture_local import MixtureLocal
+from fclub.protocol.mixture_rules import MixtureRules
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.releases import ExactReleases, PrivateReleases, Releases
 
@@ -70,62 +70,85 @@ class MixturePolicy(ServersPolicy):
             require(p[key] > least, f"{key} must be above {least:g}", p[key])
         require(p["sweeps"] >= 4, "sweeps must be at least 4", p["sweeps"])
         require(p["exploration"] >= 0, "exploration must be at least 0", p["exploration"])
-        self.ledger: Ledger | None = None
 
-    def _domain(self, problem: Problem) -> Domain:
+    def domain_of(self, problem: Problem) -> Domain:
+        """The observations that are promised for."""
         return Domain.of(problem) if self._parameters["centre"] else Domain()
 
-    def _start(self, problem: Problem, server_of: Indices, seed: SeedSequence, seeded: bool) -> None:
+    def plan_of(self, problem: Problem) -> StreamPlan | None:
+        """Noise and schedule of a user's stream; None where exact statistics leave."""
+        if self.privacy is None:
+            return None
         p: Any = self._parameters
-        n, d = problem.users, problem.dim
-        noise_seed, chain_seed = seed.spawn(2)
-        self.domain = self._domain(problem)
-        self.rows = Rows.by_server(server_of, problem.servers)
-        prior = np.eye(d) * d / p["prior"]
-        covariance = np.tile(np.linalg.inv(prior), (n, 1, 1))
-        released_only = self.private and self.level.name == "interactive"
-        self._state = MixtureRound(
+        first, ratio = int(p["first_release"]), float(p["release_ratio"])
+        budget = (self.privacy.epsilon, self.privacy.delta)
+        return plan_stream(*budget, self.domain_of(problem), "increments", first, ratio)
+
+    def rules_of(self, problem: Problem) -> MixtureRules:
+        """What all servers agree on."""
+        p: Any = self._parameters
+        plan, least, most = self.plan_of(problem), 0.0, 0.0
+        if plan is not None:
+            least, most = plan.mechanism.std**2, plan.last_std**2 / plan.schedule[0]
+        return MixtureRules(
+            prior=np.eye(problem.dim) * problem.dim / p["prior"],
+            variance=float(p["variance"]),
+            sweeps=int(p["sweeps"]),
+            share=bool(p["share"]),
+            separate=self.private and self.level.name != "cdp",
+            released_only=self.private and self.level.name == "interactive",
+            least_noise=least,
+            most_noise=float(most),
+        )
+
+    def round_of(self, problem: Problem, row_of: Indices) -> MixtureRound:
+        """Users of whom nothing is known, in these rows."""
+        p: Any = self._parameters
+        rules, n, d = self.rules_of(problem), len(row_of), problem.dim
+        centred = self.domain_of(problem).constant is not None
+        return MixtureRound(
             users=Packed.zeros(n, d),
-            covariance=covariance,
+            covariance=np.tile(np.linalg.inv(rules.prior), (n, 1, 1)),
             vector=np.zeros((n, d)),
             theta=np.zeros((n, d)),
-            row_of=self.rows.row_of,
+            row_of=row_of,
             exploration=float(p["exploration"]),
-            weight=0.0 if released_only else 1.0 / p["variance"],
-            centre=CENTRE if self.domain.constant is not None else 0.0,
+            weight=0.0 if rules.released_only else 1.0 / p["variance"],
+            centre=CENTRE if centred else 0.0,
         )
-        separate = self.private and self.level.name != "cdp"
-        rules = MixtureRules(
-            prior, float(p["variance"]), int(p["sweeps"]), bool(p["share"]), separate, released_only
-        )
+
+    def open_ledger(self, seeded: bool, keep: bool = True) -> Ledger | None:
+        if self.privacy is None:
+            return None
+        epsilon, delta = self.privacy.epsilon, self.privacy.delta
+        return Ledger(self.level, epsilon, delta, FLAGS[self.level.name], seeded, keep=keep)
+
+    def hub_of(self, servers: list[int], problem: Problem, link: Link) -> MixtureGlobal:
+        margin: Any = self._parameters["margin"]
+        return MixtureGlobal(servers, self.rules_of(problem), float(margin), link)
+
+    def clock_of(self) -> GeometricClock:
+        ratio: Any = self._parameters["ratio"]
+        return GeometricClock(ratio=float(ratio))
+
+    def _start(self, problem: Problem, server_of: Indices, seed: SeedSequence, seeded: bool) -> None:
+        noise_seed, chain_seed = seed.spawn(2)
+        self.domain = self.domain_of(problem)
+        self.rows = Rows.by_server(server_of, problem.servers)
+        self._state = self.round_of(problem, self.rows.row_of)
         self._rng = np.random.default_rng(noise_seed)
-        self._prepare_noise(problem, seeded)
+        self._source: NoiseSource = SeededNoise(self._rng) if seeded else SecureNoise()
+        self.ledger = self.open_ledger(seeded)
         self.link = InProcessLink()
         chains = [np.random.default_rng(s) for s in chain_seed.spawn(problem.servers)]
         occupied = [s for s in range(problem.servers) if self.rows.first[s] < self.rows.first[s + 1]]
-        self.servers = {s: self._server(s, rules, chains[s]) for s in occupied}
-        self.hub = MixtureGlobal(occupied, rules, float(p["margin"]), self.link)
+        self.servers = {s: self._server(s, problem, chains[s]) for s in occupied}
+        self.hub = self.hub_of(occupied, problem, self.link)
         self.link.connect(self.hub, dict(self.servers))
-        self.clock = GeometricClock(ratio=float(p["ratio"]))
+        self.clock = self.clock_of()
         self._begin_phase_if_due(0)
 
-    def _prepare_noise(self, problem: Problem, seeded: bool) -> None:
-        p: Any = self._parameters
-        if self.privacy is None:
-            return
-        epsilon, delta = self.privacy.epsilon, self.privacy.delta
-        self._source: NoiseSource = SeededNoise(self._rng) if seeded else SecureNoise()
-        self.ledger = Ledger(self.level, epsilon, delta, FLAGS[self.level.name], seeded)
-        self._plan: StreamPlan = plan_stream(
-            epsilon,
-            delta,
-            self.domain,
-            "increments",
-            int(p["first_release"]),
-            float(p["release_ratio"]),
-        )
-
-    def _server(self, server: int, rules: MixtureRules, chain: np.random.Generator) -> MixtureLocal:
+    def _server(self, server: int, problem: Problem, chain: np.random.Generator) -> MixtureLocal:
         start, stop = int(self.rows.first[server]), int(self.rows.first[server + 1])
         state = self._state
         own = state._replace(
@@ -135,17 +158,20 @@ class MixturePolicy(ServersPolicy):
             theta=state.theta[start:stop],
             row_of=np.arange(stop - start),
         )
-        releases: Releases = ExactReleases(own.users)
-        if self.ledger is not None:
-            releases = PrivateReleases(own.users, self._plan, self._source, self.ledger, str(server))
-        return MixtureLocal(server, own, rules, releases, chain, self.link)
+        releases = self.releases_of(own.users, problem, self._source, self.ledger, str(server))
+        return MixtureLocal(server, own, self.rules_of(problem), releases, chain, self.link)
+
+    def releases_of(
+        self, users: Packed, problem: Problem, source: NoiseSource, ledger: Ledger | None, name: str
+    ) -> Releases:
+        plan = self.plan_of(problem)
+        if plan is None or ledger is None:
+            return ExactReleases(users)
+        return PrivateReleases(users, plan, source, ledger, name)
 
     def _update(self, user: int, x: Vector, y: float) -> None:
         self.domain.check(x, y - self._state.centre)
         super()._update(user, x, y)
-
-    def privacy_report(self) -> dict[str, object] | None:
-        return self.ledger.summary() if self.ledger is not None else None
 
     def pack(self) -> MixtureRound:
         return self._state
@@ -175,9 +201,7 @@ class MixturePolicy(ServersPolicy):
             "hub": hub,
             "communications": vars(self.communications),
             "noise": self._rng.bit_generator.state if self.private and self.seeded else None,
-            "ledger": [msgspec.to_builtins(event) for event in self.ledger.events]
-            if self.ledger
-            else [],
+            "ledger": self.ledger_entries(),
             "servers": {},
         }
         for number, server in self.servers.items():
@@ -190,11 +214,9 @@ class MixturePolicy(ServersPolicy):
         self.clock.phase, self.clock.next_start = values["clock"]
         self.hub.restore(arrays, values["hub"])
         self.link.communications = Communications(**values["communications"])
-        if self.ledger is not None:
-            if values["noise"] is not None:
-                self._rng.bit_generator.state = values["noise"]
-            for event in values["ledger"]:
-                self.ledger.replay(msgspec.convert(event, ReleaseEvent))
+        if values["noise"] is not None:
+            self._rng.bit_generator.state = values["noise"]
+        self.restore_ledger(values["ledger"])
         for number, server in self.servers.items():
             prefix = f"server{number}."
             own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

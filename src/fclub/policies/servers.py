@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from fclub.core.types import Matrix, Vector
 from fclub.policies.base import Policy
 from fclub.policies.rows import Rows
+from fclub.privacy.ledger import Ledger, ReleaseEvent
 from fclub.protocol.link import Communications, InProcessLink
 
 
@@ -21,6 +24,7 @@ class ServersPolicy(Policy):
     hub: Any
     clock: Any
     link: InProcessLink
+    ledger: Ledger | None = None
 
     def _locate(self, user: int) -> tuple[Any, int]:
         """The server of a user, and the user's row there."""
@@ -41,12 +45,19 @@ class ServersPolicy(Policy):
         self._begin_phase_if_due(self.observations)
 
     def _begin_phase_if_due(self, observations: int) -> None:
-        if self.clock.advance(observations) and self._may_begin(observations):
+        if self.clock.advance(observations):
             self.hub.begin_phase(self.clock.phase)
 
-    def _may_begin(self, observations: int) -> bool:
-        """Is the phase that is due allowed to start?"""
-        return True
+    def privacy_report(self) -> dict[str, object] | None:
+        return self.ledger.summary() if self.ledger is not None else None
+
+    def ledger_entries(self) -> list[Any]:
+        """JSON-ready, for `restore_ledger`."""
+        return [msgspec.to_builtins(event) for event in self.ledger.events] if self.ledger else []
+
+    def restore_ledger(self, entries: list[Any]) -> None:
+        if self.ledger is not None:
+            self.ledger.restore(msgspec.convert(entries, list[ReleaseEvent]))
 
     @property
     def next_stop(self) -> int:

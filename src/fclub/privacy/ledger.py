@@ -12,9 +12,9 @@ from math import inf, sqrt
 
 import msgspec
 
-from fclub.errors import PrivacyError
+from fclub.errors import InvalidFile, PrivacyError
 from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of, mu_of
-from fclub.privacy.levels import Flag, Level
+from fclub.privacy.levels import Flag, Level, level_named
 from fclub.privacy.mechanisms import MECHANISMS, Mechanism
 
 FORMAT = "fclub-ledger/1"
@@ -54,13 +54,20 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seeded: bool
 
 
-class _Stream:
+class Stream:
+    """An open stream: so many releases (`sequence`) of so many observations have been entered."""
+
     def __init__(self, mechanism: Mechanism, sensitivity: float, epoch: int) -> None:
         self.mechanism, self.sensitivity, self.epoch = mechanism, sensitivity, epoch
-        self.sequence = 0
+        self.sequence = self.observations = 0
 
     def cost(self, sequence: int) -> float:
         return self.sensitivity * self.mechanism.charged(sequence) / self.mechanism.std
+
+    @property
+    def mu(self) -> float:
+        """What it has cost so far."""
+        return self.cost(self.sequence)
 
 
 Sink = Callable[[ReleaseEvent], None]
@@ -71,7 +78,9 @@ class Ledger:
     """Accounts of one local server, or of one simulated federation.
 
     `epsilon` and `delta` are the claim that is never exceeded. `seeded` marks noise that can be
-    replayed, as in every simulation.
+    replayed, as in every simulation. Entries are kept in `events`, unless a long life and a sink that
+    has them make this a waste. `exhausted` tells that a stream was asked for that the budget does not
+    allow.
     """
 
     def __init__(
@@ -82,14 +91,32 @@ class Ledger:
         flags: Iterable[Flag] = (),
         seeded: bool = True,
         sink: Sink | None = None,
+        keep: bool = True,
     ) -> None:
         self.level, self.claimed, self.flags = level, (epsilon, delta), frozenset(flags)
-        self.seeded, self.sink = seeded, sink
+        self.seeded, self.sink, self.keep = seeded, sink, keep
         level.check(self.flags)
         self.allowed = mu_of(epsilon, delta)
+        self.restore(())
+
+    @staticmethod
+    def of(header: Header) -> Ledger:
+        """An empty ledger with the claim of a stored one."""
+        if header.format != FORMAT:
+            raise InvalidFile(f"a ledger of format {header.format!r}, expected {FORMAT!r}")
+        level = level_named(header.level)
+        return Ledger(level, header.epsilon, header.delta, header.flags, header.seeded)
+
+    def restore(self, events: Iterable[ReleaseEvent]) -> None:
+        """Forget everything and enter these stored entries, which are not stored again."""
+        self.exhausted = False
         self.events: list[ReleaseEvent] = []
-        self._streams: dict[str, _Stream] = {}
+        self.streams: dict[str, Stream] = {}
         self._epochs: dict[int, float] = {}
+        sink, self.sink = self.sink, None
+        for event in events:
+            self.replay(event)
+        self.sink = sink
 
     @property
     def mu(self) -> float:
@@ -102,36 +129,50 @@ class Ledger:
 
     def is_open(self, stream: str) -> bool:
         """Whether a stream was started: it is paid once, also when its first release then fails."""
-        return stream in self._streams
+        return stream in self.streams
 
-    def open(self, stream: str, mechanism: Mechanism, sensitivity: float, epoch: int = 0) -> None:
+    def admits(self, mechanism: Mechanism, sensitivity: float, epoch: int = 0) -> bool:
+        """Does the budget allow one more stream, used to its end? A refusal is remembered."""
+        stream = Stream(mechanism, sensitivity, epoch)
+        _, total = self._after(stream, mechanism.releases)
+        self.exhausted |= total > self.allowed * _SLACK
+        return total <= self.allowed * _SLACK
+
+    def open(
+        self, stream: str, mechanism: Mechanism, sensitivity: float, epoch: int = 0
+    ) -> ReleaseEvent:
         """Start a stream. A mechanism that is paid in advance is charged here, in full."""
         if MECHANISMS.get(mechanism.name) is not type(mechanism):
             raise PrivacyError(f"the ledger cannot account for a {type(mechanism).__name__}")
-        if stream in self._streams:
+        if stream in self.streams:
             raise PrivacyError(f"stream {stream!r} was already opened")
         if not (0.0 < mechanism.std < inf and 0.0 < sensitivity < inf and mechanism.releases >= 1):
             raise PrivacyError(f"stream {stream!r} has no noise that could be accounted for")
-        account = _Stream(mechanism, sensitivity, epoch)
-        self._enter(stream, account, 0, 0)
-        self._streams[stream] = account
+        account = Stream(mechanism, sensitivity, epoch)
+        entered = self._enter(stream, account, 0, 0)
+        self.streams[stream] = account
+        return entered
 
-    def release(self, stream: str, observations: int, releases: int = 1) -> None:
+    def release(self, stream: str, observations: int, releases: int = 1) -> ReleaseEvent:
         """Enter the next release of a stream, or several at once, about to leave."""
-        account = self._streams.get(stream)
+        account = self.streams.get(stream)
         if account is None:
             raise PrivacyError(f"stream {stream!r} was never opened")
         if releases < 1 or observations < 0:
             raise PrivacyError(f"{releases} releases of {observations} observations make no sense")
         if account.sequence + releases > account.mechanism.releases:
             raise PrivacyError(f"stream {stream!r} has used its {account.mechanism.releases} releases")
-        self._enter(stream, account, releases, observations)
+        return self._enter(stream, account, releases, observations)
 
-    def _enter(self, stream: str, account: _Stream, releases: int, observations: int) -> None:
-        mu = account.cost(account.sequence + releases)
+    def _after(self, account: Stream, releases: int) -> tuple[float, float]:
+        """μ² of the stream's epoch, and μ of everything, once it has made so many releases."""
         before = self._epochs.get(account.epoch, 0.0)
+        mu = account.cost(releases)
         after = max(before, mu * mu)
-        total = sqrt(sum(self._epochs.values()) - before + after)
+        return after, sqrt(sum(self._epochs.values()) - before + after)
+
+    def _enter(self, stream: str, account: Stream, releases: int, observations: int) -> ReleaseEvent:
+        after, total = self._after(account, account.sequence + releases)
         if total > self.allowed * _SLACK:
             raise PrivacyError(
                 f"stream {stream!r} would bring the cost to μ={total:.6g}, "
@@ -147,13 +188,16 @@ class Ledger:
             provision=account.mechanism.releases,
             std=account.mechanism.std,
             sensitivity=account.sensitivity,
-            mu=mu,
+            mu=account.cost(account.sequence + releases),
         )
         if self.sink is not None:
             self.sink(event)
-        self.events.append(event)
+        if self.keep:
+            self.events.append(event)
         self._epochs[account.epoch] = after
         account.sequence += releases
+        account.observations += observations
+        return event
 
     def replay(self, event: ReleaseEvent) -> None:
         """Enter a stored entry again; one that does not follow from those before is refused."""
@@ -162,10 +206,10 @@ class Ledger:
             if kind is None:
                 raise PrivacyError(f"the ledger cannot account for {event.mechanism!r}")
             mechanism = kind(event.provision, event.std)
-            self.open(event.stream, mechanism, event.sensitivity, event.epoch)
+            entered = self.open(event.stream, mechanism, event.sensitivity, event.epoch)
         else:
-            self.release(event.stream, event.observations, event.releases)
-        if self.events[-1] != event:
+            entered = self.release(event.stream, event.observations, event.releases)
+        if entered != event:
             raise PrivacyError(f"an entry of stream {event.stream!r} does not follow from those before")
 
     @property

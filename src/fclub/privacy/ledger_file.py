@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 
 from fclub.errors import FclubError, InvalidFile
-from fclub.privacy.ledger import FORMAT, Header, Ledger, ReleaseEvent
-from fclub.privacy.levels import level_named
+from fclub.privacy.ledger import Header, Ledger, ReleaseEvent
 
 _encoder = msgspec.json.Encoder()
 _header = msgspec.json.Decoder(Header)
@@ -53,11 +52,7 @@ def read_ledger(path: Path) -> Ledger:
     if not lines:
         raise InvalidFile(f"{path} is no ledger: it has no complete line")
     try:
-        header = _header.decode(lines[0])
-        if header.format != FORMAT:
-            raise InvalidFile(f"{path} has format {header.format!r}, expected {FORMAT!r}")
-        level = level_named(header.level)
-        ledger = Ledger(level, header.epsilon, header.delta, header.flags, header.seeded)
+        ledger = Ledger.of(_header.decode(lines[0]))
     except (msgspec.DecodeError, FclubError) as error:
         raise InvalidFile(f"{path}, line 1: {error}") from None
     for number, line in enumerate(lines[1:], start=2):

@@ -78,6 +78,18 @@ class Tree:
 
 
 @dataclass(frozen=True)
+class WholeTree(Tree):
+    """The same, paid when it starts: no release of a phase can then be too expensive."""
+
+    @property
+    def name(self) -> str:
+        return "whole-tree"
+
+    def charged(self, releases: int) -> float:
+        return self.multiplier(self.releases)
+
+
+@dataclass(frozen=True)
 class Increments:
     """Square-root factorization of the prefix sum; the whole stream is paid when it starts."""
 
@@ -106,7 +118,11 @@ class Increments:
         return self.std**2 * variance_growth(self.releases)
 
 
-MECHANISMS: dict[str, type[Tree] | type[Increments]] = {"tree": Tree, "increments": Increments}
+MECHANISMS: dict[str, type[Tree] | type[Increments]] = {
+    "tree": Tree,
+    "whole-tree": WholeTree,
+    "increments": Increments,
+}
 """What a ledger can account for, by name."""
 
 

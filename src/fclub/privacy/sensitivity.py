@@ -54,6 +54,11 @@ class Domain:
             return Domain()
         return Domain(1.0, -CENTRE, 1.0 - CENTRE, problem.constant, relief)
 
+    def check_items(self, items: Matrix) -> None:
+        """Refuse an offer with an item that could not be learned from; norms were checked before."""
+        if self.constant is not None and np.any(items[:, -1] != self.constant):
+            raise InvalidFeatures(f"the last feature must be {self.constant!r}", items[:, -1])
+
     def check(self, x: Vector, y: float) -> None:
         """Refuse an observation for which the sensitivity does not hold."""
         if not float(np.linalg.norm(x)) <= self.norm + NORM_TOLERANCE:

@@ -17,7 +17,13 @@ TELLING_DISTANCE = 1.0
 
 
 class Detector(Protocol):
-    """Divides the users of one server into local clusters."""
+    """Divides the users of one server into local clusters.
+
+    `guests` are newcomers of whom too little is known; between detections they may be served by
+    another cluster than they were put into.
+    """
+
+    guests: list[int]
 
     def detect(self, users: Packed) -> Indices:
         """One label per user, numbered by first user."""
@@ -33,6 +39,9 @@ class Detector(Protocol):
 
 class OneCluster:
     """All users of a server are alike (`homo`)."""
+
+    def __init__(self) -> None:
+        self.guests: list[int] = []
 
     def add_user(self, known: bool) -> None:
         """There is nothing to remember."""

@@ -35,10 +35,8 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
+from fclub.protocol.overview import GlobalOverview, Member, global_overview
 from fclub.protocol.phase import PhaseClock
-
-Member = tuple[int, int]
-"""A local cluster as the global server knows it: (server, opaque id)."""
 
 
 class GlobalServer:
@@ -62,6 +60,29 @@ class GlobalServer:
     def reported(self) -> int:
         """How many observations the global statistics hold."""
         return int(self.state.counts.sum())
+
+    @property
+    def next_phase(self) -> int:
+        """The reported total at which the next phase starts."""
+        return self.clock.next_start
+
+    def released_by(self, server: int) -> int:
+        """How many observations of a server the global statistics hold."""
+        rows = zip(self.members, self.released, strict=True)
+        return sum(st.count for (owner, _), st in rows if owner == server)
+
+    def overview(self) -> list[GlobalOverview]:
+        return global_overview(self.members, self.state.group, self.state.counts)
+
+    def invite(self, servers: int) -> None:
+        """Live: servers 0, 1, … take part; new ones start the first phase, or are asked to join."""
+        new = range(len(self.servers), servers)
+        self.servers = list(range(servers))
+        if self.phase == 0:
+            self.advance()
+            return
+        for server in new:
+            self.ask(server)
 
     def advance(self) -> None:
         """Live: start the next phase once the reported total calls for it and the last one is over."""

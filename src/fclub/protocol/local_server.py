@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fclub.core.clustering import most_alike
 from fclub.core.federation import (
     LocalClusters,
     absorb,
@@ -15,8 +16,9 @@ from fclub.core.federation import (
     release,
     renew_buffer,
 )
+from fclub.core.models import estimate_all
 from fclub.core.noise import advance_tree
-from fclub.core.packing import flatten, rebuild
+from fclub.core.packing import flatten, rebuild, with_row
 from fclub.core.statistics import (
     Packed,
     Statistics,
@@ -29,6 +31,7 @@ from fclub.core.types import Indices, Matrix, Vector
 from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage, NumericalError
 from fclub.privacy.noise import NoiseSource
+from fclub.protocol.accounts import Accounts
 from fclub.protocol.detection import Detector
 from fclub.protocol.link import Link
 from fclub.protocol.messages import (
@@ -45,12 +48,14 @@ from fclub.protocol.messages import (
     write_statistics,
 )
 from fclub.protocol.numbering import members_of, number_clusters
+from fclub.protocol.overview import LocalOverview
 from fclub.protocol.staged import Staged, tree_arrays
 
 
 class LocalServer:
     """One server's users and local clusters; `cluster_of[row]` is the cluster of user `row`.
 
+    `served_by[row]` is the same, but for newcomers who turn out to be like others.
     Between a report and its plan nothing is uploaded: what is observed in between belongs to the
     buffers that the plan starts. A server that is cut off then, or that has had no plan yet, goes on
     learning for itself: its due uploads are held.
@@ -64,6 +69,7 @@ class LocalServer:
         depth: int,
         detector: Detector,
         noise: NoiseSource,
+        accounts: Accounts,
         link: Link,
     ) -> None:
         self.server = server
@@ -73,8 +79,10 @@ class LocalServer:
         self.dim = users.moment.shape[1]
         self.detector = detector
         self.noise = noise
+        self.accounts = accounts
         self.link = link
         self.cluster_of: Indices = np.zeros(len(users.counts), dtype=np.int64)
+        self.served_by = self.cluster_of.copy()
         self.reported = 0
         self.ids: list[int] = []
         self.groups: list[int] = []
@@ -82,6 +90,7 @@ class LocalServer:
         self.staged: Staged | None = None
         self.held: list[tuple[int, Statistics]] = []
         self.asked: int | None = None
+        self.answered = self.began = 0
         self.next_id = 0
 
     def _first_clusters(self, count: int) -> LocalClusters:
@@ -96,14 +105,14 @@ class LocalServer:
         Before the first observation nothing tells it from those who are there: it is one of them.
         """
         row = len(self.users.counts)
-        if len(self._room.counts) == row:
-            self._room = self.users.doubled()
-        self.users = self._room.slice(0, row + 1)
+        self.users, self._room = with_row(self.users, self._room)
         known = not self.users.counts.any()
         self.detector.add_user(known)
         if row == 0:
             self.clusters = self._first_clusters(1)
-        self.cluster_of = np.append(self.cluster_of, np.argmax(self.clusters.counts))
+        largest = np.argmax(self.clusters.counts)
+        self.cluster_of = np.append(self.cluster_of, largest)
+        self.served_by = np.append(self.served_by, largest)
         if known:
             self.reported = row + 1
             if self.staged is not None:
@@ -114,7 +123,7 @@ class LocalServer:
 
     def recommend(self, row: int, items: Matrix) -> int:
         """Alg. 1, line 12."""
-        c = self.cluster_of[row]
+        c = self.served_by[row]
         index = recommend(self.clusters, c, items, self.rules)
         if math.isnan(self.clusters.growth[c]):
             raise NumericalError(f"statistics of a cluster of server {self.server} are indefinite")
@@ -123,12 +132,27 @@ class LocalServer:
     def observe(self, row: int, x: Vector, y: float) -> None:
         """Alg. 1, line 13, and Alg. 3."""
         observe(self.users, row, x, y)
-        c = int(self.cluster_of[row])
+        c = int(self.served_by[row])
         if absorb(self.clusters, c, x, y, self.rules):
             gram, moment = np.empty((self.dim, self.dim)), np.empty(self.dim)
             gaussian = self.noise.gaussian(self.dim + 1)
             count = release(self.clusters, c, gaussian, self.rules, gram, moment)
             self._hand_out(c, Statistics(gram, moment, int(count)))
+        if self.users.counts[row].bit_count() == 1 and row in self.detector.guests:
+            self._serve([row])
+
+    def _serve(self, guests: list[int]) -> None:
+        """Let the cluster serve each of these that predicts its data best.
+
+        Detections are far apart, and a guest has to be served today: it is looked at again after 1,
+        2, 4, … of its observations. Where it was reported to belong stays as it is.
+        """
+        clusters, users = self.clusters, self.users
+        theta = np.empty_like(clusters.moment)
+        estimate_all(clusters.gram, clusters.moment, 0.0, theta)
+        for row in guests:
+            best = most_alike(users.gram[row], users.moment[row], theta, clusters.counts)
+            self.served_by[row] = best
 
     def _hand_out(self, c: int, statistics: Statistics) -> None:
         """Upload, or hold until there is a plan.
@@ -137,6 +161,7 @@ class LocalServer:
         ones are without limit, so those of a cluster are held as their sum.
         """
         if self.staged is None and self.ids:
+            self.accounts.upload(self.began, self.ids[c], statistics.count)
             message = Upload(write_id(self.ids[c]), write_statistics(statistics))
             self.link.to_global(self.server, message)
             return
@@ -167,11 +192,15 @@ class LocalServer:
     def _report(self, phase: int) -> None:
         """Alg. 2, lines 3–5: detect, perturb, report. The first leaf of a new tree covers it.
 
-        A server without users has nothing to report: it answers when the first one comes.
+        A server without users has nothing to report: it answers when the first one comes. Without a
+        budget for one more report it stays silent and goes on with the trees that are paid.
         """
+        if phase <= self.answered:
+            raise InvalidMessage(f"phase {phase} after phase {self.answered} was answered")
         self.asked = None if len(self.users.counts) else phase
-        if self.asked is not None:
+        if self.asked is not None or not self.accounts.admits(phase):
             return
+        self.answered = phase
         labels = self.detector.detect(self.users)
         count = int(labels.max()) + 1
         totals = total_by_label(self.users, labels, count)
@@ -183,6 +212,7 @@ class LocalServer:
         clusters = []
         for c in range(count):
             total = Statistics.of(totals, c).shifted(self.rules.report_shift)
+            self.accounts.report(phase, ids[c], total.count)
             if self.depth:
                 gaussian = self.noise.gaussian(self.dim + 1)
                 advance_tree(nodes[c], 1, gaussian, self.rules.noise_std, noise[c])
@@ -222,17 +252,55 @@ class LocalServer:
             clusters.buffer_moment[c] += now.moment[c] - staged.totals.moment[c]
             clusters.buffer_count[c] = now.counts[c] - staged.totals.counts[c]
         self.clusters, self.cluster_of, self.ids = clusters, labels, staged.ids
-        self.reported = len(staged.labels)
+        self.served_by = labels.copy()
+        self._serve(self.detector.guests)
+        self.reported, self.began = len(staged.labels), staged.phase
         self.groups = [entry.group for entry in plan.clusters]
+
+    @property
+    def unanswered(self) -> bool:
+        """Has a report been sent whose plan has not come?"""
+        return self.staged is not None
+
+    @property
+    def waiting(self) -> int:
+        """Observations that the global server does not know of."""
+        return int(self.clusters.buffer_count.sum()) + sum(st.count for _, st in self.held)
+
+    def overview(self) -> list[LocalOverview]:
+        rows, clusters = len(self.clusters.counts), self.clusters
+        users = np.bincount(self.served_by, minlength=rows)
+        observed = np.bincount(self.served_by, weights=self.users.counts, minlength=rows)
+        own = np.clip(observed - clusters.buffer_count, 0, clusters.counts)
+        return [
+            LocalOverview(
+                cluster=self.ids[c] if self.ids else None,
+                group=self.groups[c] if self.groups else None,
+                users=int(users[c]),
+                own=int(own[c]),
+                others=int(clusters.counts[c] - own[c]),
+                waiting=int(clusters.buffer_count[c]),
+                shared_by=int(clusters.sharing[c]),
+            )
+            for c in range(rows)
+        ]
+
+    def enter_uploads(self) -> None:
+        """Enter what compiled code has uploaded: a tree's last leaf is the next release."""
+        own = total_by_label(self.users, self.cluster_of, len(self.ids)).counts
+        released, leaves = own - self.clusters.buffer_count, self.clusters.leaves
+        for c, cluster in enumerate(self.ids):
+            self.accounts.catch_up(self.began, cluster, int(leaves[c]) - 1, int(released[c]))
 
     def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays and JSON-ready values from which `restore` continues."""
         arrays = flatten(self.users, "users.") | flatten(self.clusters, "clusters.")
         arrays |= {f"detector.{name}": array for name, array in self.detector.arrays().items()}
-        arrays["cluster_of"] = self.cluster_of
+        arrays |= {"cluster_of": self.cluster_of, "served_by": self.served_by}
         arrays |= pack_statistics([statistics for _, statistics in self.held], self.dim, "held.")
         values: dict[str, Any] = {"ids": self.ids, "groups": self.groups, "next_id": self.next_id}
         values |= {"asked": self.asked, "held": [c for c, _ in self.held], "reported": self.reported}
+        values |= {"answered": self.answered, "began": self.began}
         if self.staged is not None:
             arrays |= flatten(self.staged, "staged.")
             values["staged"] = {"phase": self.staged.phase, "ids": self.staged.ids}
@@ -247,10 +315,11 @@ class LocalServer:
         own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
         self.detector.restore(own)
         self.clusters = rebuild(self.clusters, arrays, "clusters.")
-        self.cluster_of = arrays["cluster_of"]
+        self.cluster_of, self.served_by = arrays["cluster_of"], arrays["served_by"]
         self.ids, self.groups = list(values["ids"]), list(values["groups"])
         self.next_id, self.asked = int(values["next_id"]), values["asked"]
-        self.reported = int(values["reported"])
+        self.reported, self.answered = int(values["reported"]), int(values["answered"])
+        self.began = int(values["began"])
         self.held = list(zip(values["held"], unpack_statistics(arrays, "held."), strict=True))
         staged = values.get("staged")
         self.staged = None

@@ -10,9 +10,10 @@ import numpy as np
 from fclub.core.clustering import number_by_first
 from fclub.core.evidence import agglomerate, noisy_information
 from fclub.core.mixture import concentration
-from fclub.core.statistics import Statistics
+from fclub.core.statistics import Statistics, pack_statistics, unpack_statistics
 from fclub.core.types import Indices
 from fclub.errors import InvalidMessage
+from fclub.protocol import trust
 from fclub.protocol.link import Link
 from fclub.protocol.messages import (
     Digest,
@@ -25,9 +26,9 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
-from fclub.protocol.mixture_local import MixtureRules
+from fclub.protocol.mixture_rules import MixtureRules
+from fclub.protocol.overview import GlobalOverview, Member, global_overview
 
-Member = tuple[int, int]
 Known = tuple[Statistics, float]
 """Released statistics and the variance of the noise in each entry."""
 
@@ -37,38 +38,80 @@ class MixtureGlobal:
 
     Merges need evidence: the log odds have to exceed `margin`, because weak statistics agree with
     everything and their sum would look stronger than it is.
+
+    A simulation starts phases for all servers together (`begin_phase`). Live, every server keeps its
+    own clock and is answered when it has reported (`advance`), so nobody waits for anybody.
     """
+
+    waiting: set[int] | None = None
+    next_phase: int | None = None
 
     def __init__(self, servers: list[int], rules: MixtureRules, margin: float, link: Link) -> None:
         self.servers, self.rules, self.margin, self.link = sorted(servers), rules, margin, link
         self.known: dict[Member, Known] = {}
-        self.gamma, self.next_share = 1.0, 0
-        self._sent: dict[int, dict[tuple[Any, ...], int]] = {server: {} for server in self.servers}
-        self._changed = False
+        self.group: dict[Member, int] = {}
+        self.gamma, self.next_share, self.phase = 1.0, 0, 0
+        self._sent: dict[int, dict[tuple[Any, ...], int]] = {}
+        self._heard: set[int] = set()
+        self._answered = 0
 
     def begin_phase(self, phase: int) -> None:
         """Let every server detect and report; answer if anybody had news."""
+        self.phase = phase
         for server in self.servers:
             self.link.to_local(server, PhaseStart(phase))
-        if self._changed:
-            self._answer(phase)
-            self._changed = False
+        if self._heard and self.known:
+            self._answer(self.servers)
+        self._heard.clear()
+
+    def advance(self) -> None:
+        """Live: merge once for those who have reported, and answer them."""
+        if self._heard:
+            self.phase += 1
+            self._answer(sorted(self._heard))
+            self._heard.clear()
+
+    def invite(self, servers: int) -> None:
+        """Live: servers 0, 1, … take part; they speak first."""
+        self.servers = list(range(servers))
+
+    def close_phase(self) -> None:
+        """Nobody is waited for."""
 
     def receive(self, server: int, message: Message) -> None:
-        if not isinstance(message, Digest) or server not in self._sent:
+        if not isinstance(message, Digest) or server not in self.servers:
             kind = type(message).__name__
             raise InvalidMessage(f"the global server does not take a {kind} from server {server}")
-        dim = len(self.rules.prior)
-        news = {
-            (server, read_id(entry.cluster)): read_released(entry.statistics, entry.noise, dim)
+        released = {
+            read_id(entry.cluster): read_released(entry.statistics, entry.noise, self.rules.dim)
             for entry in message.news
         }
-        present = {(server, read_id(cluster)) for cluster in message.present}
+        numbers = [read_id(cluster) for cluster in message.present]
+        trust.check_digest(numbers, released, self.rules)
+        news = {(server, number): known for number, known in released.items()}
+        present = {(server, number) for number in numbers}
         kept = {member: known for member, known in self.known.items() if member in present}
         if (kept | news).keys() != present:
             raise InvalidMessage("a digest must bring the statistics of the clusters that it names")
         others = {member: known for member, known in self.known.items() if member[0] != server}
-        self.known, self._changed = others | kept | news, True
+        self.known = others | kept | news
+        self._heard.add(server)
+
+    @property
+    def reported(self) -> int:
+        """How many observations the global statistics hold."""
+        return sum(statistics.count for statistics, _ in self.known.values())
+
+    def released_by(self, server: int) -> int:
+        """How many observations of a server the global statistics hold."""
+        return sum(s.count for (owner, _), (s, _) in self.known.items() if owner == server)
+
+    def overview(self) -> list[GlobalOverview]:
+        """The clusters of the last merge."""
+        members = [member for member in self.group if member in self.known]
+        group = number_by_first(np.array([self.group[member] for member in members], dtype=np.int64))
+        weights = np.array([self.known[member][0].count for member in members])
+        return global_overview(members, group, np.bincount(group, weights))
 
     def _merge(self, members: list[Member]) -> Indices:
         pairs = [
@@ -77,43 +120,43 @@ class MixtureGlobal:
         ]
         information, vectors = np.array([Q for Q, _ in pairs]), np.array([q for _, q in pairs])
         labels = agglomerate(self.rules.prior, information, vectors, self.gamma, self.margin)
-        if len(members) > 1:
-            found = float(len(np.unique(labels)))
-            self.gamma = sqrt(self.gamma * concentration(found, len(members)))
         return number_by_first(labels)
 
-    def _answer(self, phase: int) -> None:
+    def _learn_gamma(self, answered: int) -> None:
+        """Half the way, in logarithm, to the γ that fits, once for as many answers as servers."""
+        self._answered += answered
+        if len(self.group) > 1 and self._answered >= len(self.servers):
+            found = float(len(set(self.group.values())))
+            self.gamma = sqrt(self.gamma * concentration(found, len(self.group)))
+            self._answered = 0
+
+    def _answer(self, servers: list[int]) -> None:
         members = sorted(self.known)
-        if not members:
-            return
-        group = self._merge(members)
-        for server in self.servers:
-            shares = self._shares(server, members, group)
-            own = tuple(
-                (write_id(cluster), int(k))
-                for (owner, cluster), k in zip(members, group, strict=True)
-                if owner == server
-            )
-            sent = self._sent[server]
+        group = self._merge(members) if members else np.zeros(0, dtype=np.int64)
+        self.group = {member: int(k) for member, k in zip(members, group, strict=True)}
+        self._learn_gamma(len(servers))
+        for server in servers:
+            own = tuple((write_id(c), k) for (owner, c), k in self.group.items() if owner == server)
+            sent = self._sent.get(server, {})
+            shares = self._shares(server, sent)
             fresh = tuple(share for key, share in shares.items() if key not in sent)
             self._sent[server] = {key: share.number for key, share in shares.items()}
             present = tuple(self._sent[server].values())
-            self.link.to_local(server, Shares(phase, own, present, fresh, self.gamma))
+            self.link.to_local(server, Shares(self.phase, own, present, fresh, self.gamma))
 
-    def _shares(
-        self, server: int, members: list[Member], group: Indices
-    ) -> dict[tuple[Any, ...], Share]:
+    def _shares(self, server: int, sent: dict[tuple[Any, ...], int]) -> dict[tuple[Any, ...], Share]:
         """Others' part of every global cluster, by what it consists of."""
+        parts: dict[int, list[Member]] = {}
+        for member, k in self.group.items():
+            if member[0] != server:
+                parts.setdefault(k, []).append(member)
         shares: dict[tuple[Any, ...], Share] = {}
-        for k in range(int(group.max()) + 1):
-            others = [m for m, g in zip(members, group, strict=True) if g == k and m[0] != server]
-            if not others:
-                continue
+        for _, others in sorted(parts.items()):
             key = tuple((m, self.known[m][0].count) for m in others)
-            number = self._sent[server].get(key)
+            number = sent.get(key)
             if number is None:
                 number, self.next_share = self.next_share, self.next_share + 1
-            total = Statistics.zeros(len(self.rules.prior))
+            total = Statistics.zeros(self.rules.dim)
             for member in others:
                 total = total + self.known[member][0]
             noise = float(sum(self.known[member][1] for member in others))
@@ -122,28 +165,27 @@ class MixtureGlobal:
 
     def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays and JSON-ready values from which `restore` continues."""
-        dim = len(self.rules.prior)
-        known = list(self.known.values())
-        arrays = {
-            "world.gram": np.array([s.gram for s, _ in known]).reshape(-1, dim, dim),
-            "world.moment": np.array([s.moment for s, _ in known]).reshape(-1, dim),
-        }
+        known = [statistics for statistics, _ in self.known.values()]
         values = {
-            "known": [(*m, s.count, noise) for m, (s, noise) in self.known.items()],
+            "phase": self.phase,
+            "known": [(*member, noise) for member, (_, noise) in self.known.items()],
+            "group": [(*member, k) for member, k in self.group.items()],
             "gamma": self.gamma,
+            "answered": self._answered,
             "next_share": self.next_share,
             "sent": [(server, list(keys.items())) for server, keys in self._sent.items()],
         }
-        return arrays, values
+        return pack_statistics(known, self.rules.dim, "world."), values
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        known = unpack_statistics(arrays, "world.")
         self.known = {
-            (server, cluster): (Statistics(gram, moment, count), noise)
-            for (server, cluster, count, noise), gram, moment in zip(
-                values["known"], arrays["world.gram"], arrays["world.moment"], strict=True
-            )
+            (server, cluster): (statistics, noise)
+            for (server, cluster, noise), statistics in zip(values["known"], known, strict=True)
         }
+        self.group = {(server, cluster): k for server, cluster, k in values["group"]}
         self.gamma, self.next_share = values["gamma"], int(values["next_share"])
+        self.phase, self._answered = int(values["phase"]), int(values["answered"])
         self._sent = {
             server: {_as_key(key): number for key, number in keys} for server, keys in values["sent"]
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Any
 
@@ -10,12 +9,13 @@ import numpy as np
 
 from fclub.core.clustering import number_by_first
 from fclub.core.evidence import noisy_information
-from fclub.core.mixture import SLOTS, concentration, make_slots, sample_partitions
+from fclub.core.mixture import SLOTS, concentration, make_slots, newcomer, sample_partitions
 from fclub.core.mixture_round import MixtureRound, feedback, recommend
-from fclub.core.packing import flatten
-from fclub.core.statistics import Statistics, total_by_label
+from fclub.core.packing import flatten, rebuild, with_row
+from fclub.core.statistics import Packed, Statistics, pack_statistics, total_by_label, unpack_statistics
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidMessage
+from fclub.protocol import trust
 from fclub.protocol.link import Link
 from fclub.protocol.messages import (
     Digest,
@@ -28,31 +28,25 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
+from fclub.protocol.mixture_rules import MixtureRules
 from fclub.protocol.numbering import Numbering
+from fclub.protocol.overview import LocalOverview
+from fclub.protocol.phase import GeometricClock
 from fclub.protocol.releases import Releases
 
 EFFORT = 40_000
 """User visits per detection: fewer sweeps where there are many users."""
 
 
-@dataclass(frozen=True)
-class MixtureRules:
-    """Constants of the mixture: `variance` of a reward, prior precision, Gibbs sweeps.
+class MixtureLocal:
+    """Keeps a Gaussian for each of its users; `state` may be a slice of a federation's arrays.
 
-    `share` off makes a server that reports nothing. `separate` reports every user as a cluster of its
-    own, so that the partition tells nothing; `released_only` serves users from released data only.
+    With a clock of its own a server detects and asks for news when its own count calls for it, as a
+    live one does; without one it waits for the global server to start a phase.
     """
 
-    prior: Matrix
-    variance: float
-    sweeps: int
-    share: bool = True
-    separate: bool = False
-    released_only: bool = False
-
-
-class MixtureLocal:
-    """Keeps a Gaussian for each of its users; `state` may be a slice of a federation's arrays."""
+    began = 0
+    """All streams are of one epoch."""
 
     def __init__(
         self,
@@ -62,9 +56,11 @@ class MixtureLocal:
         releases: Releases,
         rng: np.random.Generator,
         link: Link,
+        clock: GeometricClock | None = None,
     ) -> None:
-        self.server, self.state, self.rules = server, state, rules
-        self.releases, self.rng, self.link = releases, rng, link
+        self.server, self.rules = server, rules
+        self.state = self._room = state
+        self.releases, self.rng, self.link, self.clock = releases, rng, link, clock
         self.dim = state.theta.shape[1]
         self.labels: Indices = np.zeros(len(state.theta), dtype=np.int64)
         self.alpha, self.gamma = 1.0, 1.0
@@ -73,16 +69,60 @@ class MixtureLocal:
         self.groups: dict[int, int] = {}
         self.outside: dict[int, tuple[Statistics, float, int]] = {}
         self.told: dict[int, int] = {}
+        self.joined: Indices = np.zeros((len(state.theta), 2), dtype=np.int64)
+        self.unanswered = False
+
+    @property
+    def users(self) -> Packed:
+        return self.state.users
+
+    @property
+    def observations(self) -> int:
+        return int(self.users.counts.sum())
+
+    @property
+    def waiting(self) -> int:
+        """Observations that the global server does not know of."""
+        return self.observations - sum(self.told.values())
+
+    @property
+    def served_by(self) -> Indices:
+        """The cluster 0, 1, … of every user in the most probable partition."""
+        return number_by_first(self.labels)
+
+    def add_user(self) -> int:
+        """A user who was not there before; returns its row.
+
+        Nothing is known of it but that it may be like anyone here, or like nobody: it is served by
+        the mixture of all users' Gaussians and, with mass α, the prior. Until the next detection it
+        is counted with the largest cluster.
+        """
+        row, prior = len(self.state.theta), np.asarray(np.linalg.inv(self.rules.prior))
+        mean, covariance = np.zeros(self.dim), prior
+        if self.observations:
+            mean, covariance = newcomer(self.state.theta, self.state.covariance, prior, self.alpha)
+        self.state, self._room = with_row(self.state, self._room)
+        self.state.row_of[row] = row
+        self.state.theta[row], self.state.covariance[row] = mean, covariance
+        self.state.vector[row] = np.linalg.solve(covariance, mean)
+        self.releases.add_user(self.users)
+        largest = np.bincount(self.labels, minlength=1).argmax()
+        like = self.joined[self.labels == largest][:1] if row else np.zeros((1, 2), dtype=np.int64)
+        self.labels, self.joined = np.append(self.labels, largest), np.vstack([self.joined, like])
+        return row
 
     def recommend(self, row: int, items: Matrix) -> int:
         return recommend(self.state, row, items)
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         feedback(self.state, row, x, y)
+        if self.clock is not None and self.clock.advance(self.observations):
+            self.detect()
+            self._report(self.clock.phase)
 
     def receive(self, message: Message) -> None:
         match message:
-            case PhaseStart():
+            case PhaseStart() if self.clock is None:
                 self.detect()
                 self._report(message.phase)
             case Shares():
@@ -123,6 +163,8 @@ class MixtureLocal:
             covariance,
             self.labels,
         )
+        shares = [(0, 0)] * own + [(s.count, clusters) for s, _, clusters in self.outside.values()]
+        self.joined = np.array(shares)[self.labels]
         self.alpha = sqrt(self.alpha * concentration(found, len(labels)))
         self.state.theta[:], self.state.covariance[:] = mean, covariance
         self.state.vector[:] = np.linalg.solve(covariance, mean[..., None])[..., 0]
@@ -143,7 +185,10 @@ class MixtureLocal:
         return np.array([Q for Q, _ in pairs]), np.array([q for _, q in pairs])
 
     def _report(self, phase: int) -> None:
-        """Send the released sums of the clusters that have something new."""
+        """Send the released sums of the clusters that have something new.
+
+        A server with its own clock asks for the others' news also when it has none.
+        """
         if not self.rules.share:
             return
         labels = self.labels
@@ -160,8 +205,8 @@ class MixtureLocal:
                 if self.told.get(number) != told[number]:
                     statistics = write_statistics(Statistics.of(totals, c))
                     news.append(News(write_id(number), statistics, float(noise[c])))
-        if news or told.keys() != self.told.keys():
-            self.told = told
+        if news or told.keys() != self.told.keys() or self.clock is not None:
+            self.told, self.unanswered = told, True
             present = tuple(write_id(number) for number in told)
             self.link.to_global(self.server, Digest(phase, present, tuple(news)))
 
@@ -171,14 +216,16 @@ class MixtureLocal:
             share.number: (*read_released(share.statistics, share.noise, self.dim), share.clusters)
             for share in message.news
         }
+        for statistics, noise, clusters in arrived.values():
+            trust.check_share(statistics, noise, clusters, self.rules)
         known = self.outside | arrived
         if not known.keys() >= set(message.present):
             raise InvalidMessage("shares refer to statistics that were never sent")
-        if not 0.0 < message.gamma < inf or any(share.clusters < 1 for share in message.news):
+        if not 0.0 < message.gamma < inf:
             raise InvalidMessage("shares have a prior mass that is not positive")
         groups = {read_id(cluster): group for cluster, group in message.groups}
         self.outside = {number: known[number] for number in message.present}
-        self.groups, self.gamma = groups, message.gamma
+        self.groups, self.gamma, self.unanswered = groups, message.gamma, False
 
     def group_labels(self) -> Indices:
         """The global cluster of each user; users of clusters that no one has seen get a number < 0."""
@@ -188,45 +235,68 @@ class MixtureLocal:
         labels = np.arange(len(self.labels)) if self.rules.separate else self.labels
         return np.array(of_cluster, dtype=np.int64)[number_by_first(labels)]
 
+    def overview(self) -> list[LocalOverview]:
+        """Clusters of the most probable partition."""
+        labels = self.served_by
+        return [
+            self._describe(c, np.flatnonzero(labels == c)) for c in range(labels.max(initial=-1) + 1)
+        ]
+
+    def _describe(self, c: int, users: Indices) -> LocalOverview:
+        """Where users are reported apart, a cluster has an id only if it has one user."""
+        reported = users.tolist() if self.rules.separate else [c]
+        ids = [self.ids[k] for k in reported if k < len(self.ids)]
+        groups = [self.groups[number] for number in ids if number in self.groups]
+        own, (others, sharing) = int(self.users.counts[users].sum()), self.joined[users[0]]
+        return LocalOverview(
+            cluster=ids[0] if len(ids) == 1 else None,
+            group=groups[0] if len(set(groups)) == 1 else None,
+            users=len(users),
+            own=own,
+            others=int(others),
+            waiting=own - sum(self.told.get(number, 0) for number in ids),
+            shared_by=int(sharing) + 1,
+        )
+
     def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays and JSON-ready values from which `restore` continues."""
-        arrays = flatten(self.state.users, "users.")
+        outside = self.outside.values()
+        arrays = flatten(self.state, "round.") | {"labels": self.labels, "joined": self.joined}
         arrays |= {f"releases.{name}": array for name, array in self.releases.arrays().items()}
-        for name in ("covariance", "vector", "theta"):
-            arrays[name] = getattr(self.state, name)
-        outside = list(self.outside.values())
-        arrays["labels"] = self.labels
-        arrays["outside.gram"] = np.array([s.gram for s, _, _ in outside]).reshape(
-            -1, self.dim, self.dim
-        )
-        arrays["outside.moment"] = np.array([s.moment for s, _, _ in outside]).reshape(-1, self.dim)
+        arrays |= pack_statistics([statistics for statistics, _, _ in outside], self.dim, "outside.")
         return arrays, {
             "alpha": self.alpha,
             "gamma": self.gamma,
             "ids": self.ids,
             "groups": list(self.groups.items()),
             "told": list(self.told.items()),
-            "outside": [(n, s.count, noise, k) for n, (s, noise, k) in self.outside.items()],
+            "outside": [(number, noise, k) for number, (_, noise, k) in self.outside.items()],
+            "unanswered": self.unanswered,
+            "clock": None if self.clock is None else [self.clock.phase, self.clock.next_start],
             "numbering": self.numbering.state_of(),
             "rng": self.rng.bit_generator.state,
         }
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        for name, array in flatten(self.state.users, "users.").items():
-            array[...] = arrays[name]
-        for name in ("covariance", "vector", "theta"):
-            getattr(self.state, name)[...] = arrays[name]
+        if len(arrays["labels"]) == len(self.labels):
+            for name, array in flatten(self.state, "round.").items():
+                array[...] = arrays[name]
+        else:
+            self.state = self._room = rebuild(self.state, arrays, "round.")
         prefix = "releases."
         own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-        self.releases.restore(own)
-        self.labels, self.ids = arrays["labels"], list(values["ids"])
+        self.releases.restore(own, self.users)
+        self.labels, self.joined, self.ids = arrays["labels"], arrays["joined"], list(values["ids"])
         self.alpha, self.gamma = values["alpha"], values["gamma"]
         self.groups, self.told = dict(values["groups"]), dict(values["told"])
         self.outside = {
-            number: (Statistics(gram, moment, count), noise, clusters)
-            for (number, count, noise, clusters), gram, moment in zip(
-                values["outside"], arrays["outside.gram"], arrays["outside.moment"], strict=True
+            number: (statistics, noise, clusters)
+            for (number, noise, clusters), statistics in zip(
+                values["outside"], unpack_statistics(arrays, "outside."), strict=True
             )
         }
+        self.unanswered = bool(values["unanswered"])
+        if self.clock is not None:
+            self.clock.phase, self.clock.next_start = values["clock"]
         self.numbering.restore(values["numbering"])
         self.rng.bit_generator.state = values["rng"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from fclub.core.noise import privatize_increment
-from fclub.core.packing import flatten
+from fclub.core.packing import flatten, rebuild, with_row
 from fclub.core.statistics import Packed
 from fclub.core.types import Floats, Indices
 from fclub.privacy.ledger import Ledger
@@ -18,21 +18,31 @@ from fclub.privacy.plan import StreamPlan
 class Releases(Protocol):
     """Released prefix sums by user, and the variance of their noise by entry."""
 
-    released: Packed
-    noise: Floats
+    @property
+    def released(self) -> Packed: ...
+
+    @property
+    def noise(self) -> Floats: ...
+
+    def add_user(self, users: Packed) -> None:
+        """One user more; all users' statistics are in `users` from now on."""
 
     def advance(self) -> None:
         """Release what is due by its count."""
 
     def arrays(self) -> dict[str, Any]: ...
 
-    def restore(self, arrays: dict[str, Any]) -> None: ...
+    def restore(self, arrays: dict[str, Any], users: Packed) -> None:
+        """Continue from what `arrays` gave; all users' statistics are in `users`."""
 
 
 class ExactReleases:
     """Everything, without noise: what is released is what is known."""
 
     def __init__(self, users: Packed) -> None:
+        self.add_user(users)
+
+    def add_user(self, users: Packed) -> None:
         self.released = users
         self.noise: Floats = np.zeros(len(users.counts))
 
@@ -42,15 +52,41 @@ class ExactReleases:
     def arrays(self) -> dict[str, Any]:
         return {}
 
-    def restore(self, arrays: dict[str, Any]) -> None:
-        """The users' statistics are all there is."""
+    def restore(self, arrays: dict[str, Any], users: Packed) -> None:
+        self.add_user(users)
+
+
+class Streams(NamedTuple):
+    """Every user's stream: what was released, what of the user's data it covers, noise, releases.
+
+    `past` and `prefix` are what the next release's noise is made from (`core.noise`).
+    """
+
+    released: Packed
+    covered: Packed
+    noise: Floats
+    steps: Indices
+    past: Floats
+    prefix: Floats
+
+    @staticmethod
+    def zeros(rows: int, dim: int) -> Streams:
+        return Streams(
+            Packed.zeros(rows, dim),
+            Packed.zeros(rows, dim),
+            np.zeros(rows),
+            np.zeros(rows, dtype=np.int64),
+            np.zeros((rows, 0, dim + 1, dim + 1)),
+            np.zeros((rows, dim + 1, dim + 1)),
+        )
 
 
 class PrivateReleases:
     """One stream per user: every observation enters exactly one noisy increment of its user's stream.
 
     Sums over the users of a cluster are post-processing, so clusters may change without a new
-    release. A release is entered in the ledger before it is computed.
+    release. A release is entered in the ledger before it is computed; a stream for which the budget
+    has no room is not started.
     """
 
     def __init__(
@@ -58,52 +94,71 @@ class PrivateReleases:
     ) -> None:
         rows, dim = users.moment.shape
         self.users, self.plan, self.source, self.ledger, self.name = users, plan, source, ledger, name
-        self.released, self.covered = Packed.zeros(rows, dim), Packed.zeros(rows, dim)
-        self.noise: Floats = np.zeros(rows)
-        self.steps: Indices = np.zeros(rows, dtype=np.int64)
+        self.streams = self._room = Streams.zeros(rows, dim)
         self._std = plan.entry_std(dim)
         self._variances = np.cumsum(plan.mechanism.factor(len(plan.schedule))[:, 0] ** 2)
-        self._past: Floats = np.zeros((rows, 0, dim + 1, dim + 1))
-        self._prefix: Floats = np.zeros((rows, dim + 1, dim + 1))
+
+    @property
+    def released(self) -> Packed:
+        return self.streams.released
+
+    @property
+    def noise(self) -> Floats:
+        return self.streams.noise
+
+    def add_user(self, users: Packed) -> None:
+        self.users = users
+        self.streams, self._room = with_row(self.streams, self._room)
 
     def advance(self) -> None:
-        schedule = self.plan.schedule
-        following = np.searchsorted(schedule, self.covered.counts, side="right")
+        schedule, covered = self.plan.schedule, self.streams.covered.counts
+        following = np.searchsorted(schedule, covered, side="right")
         open_rows = np.nonzero(following < len(schedule))[0]
         due = open_rows[self.users.counts[open_rows] >= schedule[following[open_rows]]]
         for row in due:
-            self._release(int(row))
+            if self._started(f"{self.name}/{row}"):
+                self._release(int(row))
+
+    def _started(self, stream: str) -> bool:
+        """Is the stream open, or can it be opened now?"""
+        mechanism, sensitivity = self.plan.mechanism, self.plan.sensitivity
+        if self.ledger.is_open(stream):
+            return True
+        if not self.ledger.admits(mechanism, sensitivity):
+            return False
+        self.ledger.open(stream, mechanism, sensitivity)
+        return True
 
     def _release(self, row: int) -> None:
-        step = int(self.steps[row])
-        stream = f"{self.name}/{row}"
-        if not self.ledger.is_open(stream):
-            self.ledger.open(stream, self.plan.mechanism, self.plan.sensitivity)
-        new = int(self.users.counts[row] - self.covered.counts[row])
-        self.ledger.release(stream, new)
-        if step >= self._past.shape[1]:
-            room = np.zeros((len(self._past), 1, *self._past.shape[2:]))
-            self._past = np.concatenate([self._past, room], axis=1)
-        gram = self.users.gram[row] - self.covered.gram[row]
-        moment = self.users.moment[row] - self.covered.moment[row]
+        step = int(self.streams.steps[row])
+        new = int(self.users.counts[row] - self.streams.covered.counts[row])
+        self.ledger.release(f"{self.name}/{row}", new)
+        self._make_room(step)
+        streams = self.streams
+        gram = self.users.gram[row] - streams.covered.gram[row]
+        moment = self.users.moment[row] - streams.covered.moment[row]
         gaussian = self.source.gaussian(len(moment) + 1)
-        past, prefix = self._past[row], self._prefix[row]
+        past, prefix = streams.past[row], streams.prefix[row]
         privatize_increment(past, prefix, step, gaussian, self._std, gram, moment)
-        self.released.gram[row] += gram
-        self.released.moment[row] += moment
-        self.released.counts[row] += new
-        for exact, known in zip(self.covered, self.users, strict=True):
+        streams.released.gram[row] += gram
+        streams.released.moment[row] += moment
+        streams.released.counts[row] += new
+        for exact, known in zip(streams.covered, self.users, strict=True):
             exact[row] = known[row]
-        self.steps[row] = step + 1
-        self.noise[row] = self.plan.mechanism.std**2 * self._variances[step]
+        streams.steps[row] = step + 1
+        streams.noise[row] = self.plan.mechanism.std**2 * self._variances[step]
+
+    def _make_room(self, step: int) -> None:
+        """For the draw of this step; every stream has as many as the longest."""
+        past = self.streams.past
+        if step >= past.shape[1]:
+            longer = np.concatenate([past, np.zeros((len(past), 1, *past.shape[2:]))], axis=1)
+            self.streams = self._room = self.streams._replace(past=longer)
 
     def arrays(self) -> dict[str, Any]:
-        own = {"noise": self.noise, "steps": self.steps, "past": self._past, "prefix": self._prefix}
-        return own | flatten(self.released, "released.") | flatten(self.covered, "covered.")
+        return flatten(self.streams)
 
-    def restore(self, arrays: dict[str, Any]) -> None:
-        self.noise, self.steps = arrays["noise"], arrays["steps"]
-        self._past, self._prefix = arrays["past"], arrays["prefix"]
-        for part, prefix in ((self.released, "released."), (self.covered, "covered.")):
-            for name, array in flatten(part, prefix).items():
-                array[...] = arrays[name]
+    def restore(self, arrays: dict[str, Any], users: Packed) -> None:
+        self.users = users
+        empty = self.streams._replace(past=arrays["past"])
+        self.streams = self._room = rebuild(empty, arrays)

@@ -8,6 +8,7 @@ are refused where bytes become statistics.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from math import isnan, log2, sqrt
 
 import numpy as np
@@ -17,6 +18,7 @@ from fclub.core.statistics import Statistics
 from fclub.core.types import Matrix
 from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage
+from fclub.protocol.mixture_rules import MixtureRules
 
 MAX_COUNT = 10**9
 MAX_CLUSTERS = 100_000
@@ -46,6 +48,36 @@ def check_report(
         _check(statistics, rules.report_shift, rules.noise_std)
         if isnan(log_determinant(statistics.gram)):
             raise InvalidMessage("reported statistics are indefinite")
+
+
+def check_digest(
+    present: Collection[int], news: Mapping[int, tuple[Statistics, float]], rules: MixtureRules
+) -> None:
+    """All clusters of a server of a mixture policy, and what it has released of some of them."""
+    if len(present) > MAX_CLUSTERS:
+        raise InvalidMessage(f"a digest of {len(present)} clusters")
+    if len(set(present)) != len(present):
+        raise InvalidMessage("a digest names a cluster twice")
+    for statistics, noise in news.values():
+        check_released(statistics, noise, rules)
+
+
+def check_share(statistics: Statistics, noise: float, clusters: int, rules: MixtureRules) -> None:
+    """What so many local clusters of other servers have released."""
+    if clusters < 1:
+        raise InvalidMessage(f"a share of {clusters} clusters")
+    check_released(statistics, noise, rules)
+
+
+def check_released(statistics: Statistics, noise: float, rules: MixtureRules) -> None:
+    """Sums of released statistics, with noise that they can have."""
+    most = rules.most_noise * statistics.count
+    if not rules.least_noise * (1.0 - ROUNDING) <= noise <= most * (1.0 + ROUNDING):
+        raise InvalidMessage(f"noise of variance {noise!r} in {statistics.count} observations")
+    _check(statistics, 0.0, sqrt(noise))
+    information = statistics.gram / rules.variance
+    if noise == 0.0 and isnan(log_determinant(rules.prior + information)):
+        raise InvalidMessage("exact statistics are indefinite")
 
 
 def _check(statistics: Statistics, shift: float, std: float) -> None:

@@ -100,13 +100,33 @@ class Budget(msgspec.Struct, frozen=True):
     delta: float
 
 
-class PrivacyView(msgspec.Struct, frozen=True):
-    """The claimed budget (none: exact statistics leave), and what has left this server so far."""
+class StreamView(msgspec.Struct, frozen=True):
+    """Releases with correlated noise; `epsilon` at the claimed δ. Streams of an epoch are disjoint."""
 
-    claimed: Budget | None
-    uploads: int
-    observations_released: int
-    reports: int
+    stream: str
+    epoch: int
+    mechanism: str
+    releases: int
+    observations: int
+    mu: float
+    epsilon: float
+
+
+class PrivacyView(msgspec.Struct, frozen=True):
+    """The claim (none: exact statistics leave), and what has been spent of it.
+
+    `spent` is for the most exposed observation, at the claimed δ and at 10⁻⁵. `unaccounted` are facts
+    that leave without noise. `exhausted`: a stream was refused because of the budget, and the server
+    goes on learning for itself. `messages` have left so far, by kind.
+    """
+
+    messages: dict[str, int]
+    claimed: Budget | None = None
+    spent: list[Budget] = []
+    level: str | None = None
+    unaccounted: list[str] = []
+    exhausted: bool = False
+    streams: list[StreamView] = []
 
 
 class LinkView(msgspec.Struct, frozen=True):

@@ -20,13 +20,14 @@ class Changes:
     """What a node did since it was last asked: rows to write, then frames and receipts to send.
 
     `frames` are (peer, bytes); a peer needs only the last receipt. `rewards` are the decisions that get
-    a reward by these rows.
+    a reward by these rows, `notices` what an operator should read.
     """
 
     statements: list[Statement] = field(default_factory=list)
     rewards: list[bytes] = field(default_factory=list)
     frames: list[tuple[str, bytes]] = field(default_factory=list)
     receipts: dict[str, bytes] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
 
     def write(self, sql: str, *parameters: Any) -> None:
         self.statements.append((sql, parameters))

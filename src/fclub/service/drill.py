@@ -48,10 +48,14 @@ class Drill:
     promised: dict[str, dict[str, float]] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def model(self) -> Model:
+        return Model(policy=self.policy, dim=self.dim)
+
     def run(self) -> dict[str, Any]:
         """Play, kill, heal, stop, then open the stores and count."""
         start = time.monotonic()
-        fleet = Fleet(self.folder, self.servers, self.dim, self.policy, phase_seconds=1.0)
+        fleet = Fleet(self.folder, self.servers, self.model, phase_seconds=1.0)
         with fleet:
             asyncio.run(self._play(fleet))
         return self._count(fleet) | {"killed": self.killed, "seconds": time.monotonic() - start}
@@ -134,14 +138,13 @@ class Drill:
         raise DrillFailed(f"not healed after {HEAL_SECONDS:g} s: {peers} {ends}")
 
     def _count(self, fleet: Fleet) -> dict[str, Any]:
-        model = Model(policy=self.policy, dim=self.dim)
         names = [server.name for server in fleet.locals]
         store = str(self.folder / "global.db")
-        hub = global_node(GlobalSettings(model=model, store=store, servers=names))
+        hub = global_node(GlobalSettings(model=self.model, store=store, servers=names))
         result: dict[str, Any] = {"acknowledged": 0, "observations": 0, "released": 0, "waiting": 0}
         for name in names:
             store = str(self.folder / f"{name}.db")
-            node = local_node(LocalSettings(model=model, name=name, store=store))
+            node = local_node(LocalSettings(model=self.model, name=name, store=store))
             for key, value in self._check(node, hub, self.promised[name]).items():
                 result[key] += value
             node.store.close()
@@ -154,15 +157,14 @@ class Drill:
         lost = [key for key, reward in promised.items() if stored.get(key) != reward]
         server, number = node.server, hub.peers[node.name].number
         own = int(server.users.counts.sum())
-        waiting = int(server.clusters.buffer_count.sum()) + sum(s.count for _, s in server.held)
-        members = zip(hub.server.members, hub.server.released, strict=True)
-        released = sum(st.count for (owner, _), st in members if owner == number)
-        (lines,) = node.store.reader.execute("SELECT count(*) FROM ledger").fetchone()
+        waiting, released = server.waiting, hub.server.released_by(number)
+        (lines,) = node.store.reader.execute("SELECT count(*) FROM sent").fetchone()
         facts = {
             "acknowledged rewards lost": len(lost),
             "rewards stored but not learned once": abs(len(stored) - own),
             "observations neither released nor waiting": abs(own - released - waiting),
-            "messages missing in the ledger": abs(node.channel.sent - lines),
+            "messages not written down": abs(node.channel.sent - lines),
+            "messages missing in the ledger": node.books.unaccounted(),
             "messages not confirmed": node.channel.sent - node.channel.confirmed,
         }
         wrong = {text: count for text, count in facts.items() if count}

@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
 from fclub.errors import FclubError
 from fclub.service.broker import LocalBroker, free_port
 from fclub.service.local_node import GLOBAL
 from fclub.service.security import hash_token, new_token
+from fclub.service.settings import Model
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
+ADDRESSES = "servers.json"
 
 
 class FleetFailed(FclubError):
@@ -97,15 +100,14 @@ def _text(value: Any) -> str:
 
 
 class Fleet:
-    """`with Fleet(folder, servers, dim) as fleet:` everything runs; afterwards nothing does.
+    """`with Fleet(folder, servers, model) as fleet:` everything runs; afterwards nothing does.
 
     `hub` are settings of the global server.
     """
 
-    def __init__(
-        self, folder: Path, servers: int, dim: int, policy: str = "fclub-dc", **hub: Any
-    ) -> None:
+    def __init__(self, folder: Path, servers: int, model: Model, **hub: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._addresses = folder / ADDRESSES
         names = [f"s{number}" for number in range(servers)]
         passwords = {name: new_token() for name in [*names, GLOBAL]}
         self.broker = LocalBroker(folder / "nats", passwords)
@@ -113,8 +115,7 @@ class Fleet:
 
         def server(command: str, name: str, own: dict[str, Any]) -> Server:
             settings = {
-                "model__policy": policy,
-                "model__dim": dim,
+                "model": msgspec.to_builtins(model),
                 "store": str(folder / f"{name}.db"),
                 "nats__url": self.broker.url,
                 "nats__user": name,
@@ -136,15 +137,25 @@ class Fleet:
                 server.start()
             for server in self.servers:
                 server.wait_until_ready()
+            self._write_addresses()
         except BaseException:
             self.stop()
             raise
         return self
 
+    def _write_addresses(self) -> None:
+        """Where everybody is, for programs; only the owner may read the token."""
+        found = {server.name: {"url": server.url, "token": server.token} for server in self.servers}
+        unfinished = self._addresses.with_suffix(".new")
+        unfinished.touch(0o600)
+        unfinished.write_text(json.dumps(found, indent=1))
+        unfinished.replace(self._addresses)
+
     def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
+        self._addresses.unlink(missing_ok=True)
         for server in reversed(self.servers):
             server.stop()
         self.broker.stop()

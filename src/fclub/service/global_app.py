@@ -71,14 +71,15 @@ class GlobalService:
 
     async def clusters(self, request: Request) -> list[dict[str, Any]]:
         """Global clusters by the servers and opaque ids of their members."""
-        state = self.node.server.state
-        found: list[dict[str, Any]] = [
-            {"group": k, "observations": int(state.counts[k]), "members": []}
-            for k in range(len(state.counts))
+        names = self.node.names
+        return [
+            {
+                "group": k,
+                "observations": group.observations,
+                "members": [{"server": names[server], "cluster": c} for server, c in group.members],
+            }
+            for k, group in enumerate(self.node.server.overview())
         ]
-        for k, (server, cluster) in zip(state.group, self.node.server.members, strict=True):
-            found[int(k)]["members"].append({"server": self.node.names[server], "cluster": cluster})
-        return found
 
     async def servers(self, request: Request) -> dict[str, Any]:
         return {
@@ -100,14 +101,21 @@ class GlobalService:
         return {"server": name, "quarantined": False}
 
     async def metrics(self, request: Request) -> Response:
-        summary, gauge = self.node.summary(), self.monitor.gauge
+        summary, gauge, count = self.node.summary(), self.monitor.gauge, self.monitor.count
+        sent = self.node.communications
         gauge("fclub_phase", "Number of the current phase.", summary["phase"])
-        gauge("fclub_reported_observations", "Observations reported.", summary["reported"])
         gauge("fclub_clusters", "Global clusters.", summary["clusters"])
+        gauge("fclub_local_clusters", "Local clusters of all servers.", summary["members"])
         gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
-        for kind in ("uploads", "downloads", "phases", "messages", "bytes"):
-            value = summary["communications"][kind]
-            gauge("fclub_communications", "Sent and received so far.", value, kind=kind)
+        count("fclub_reported_observations_total", "Observations reported.", summary["reported"])
+        count("fclub_messages_total", "Messages sent and received.", sent.messages)
+        count("fclub_message_bytes_total", "Size of these messages.", sent.bytes)
+        self.monitor.count_by(
+            "fclub_communications_total",
+            "C(T): uploads, downloads, and statistics exchanged at phase starts.",
+            "kind",
+            {"upload": sent.uploads, "download": sent.downloads, "phase": sent.phases},
+        )
         for name, peer in self.node.peers.items():
             lag = peer.channel.sent - peer.channel.confirmed
             gauge("fclub_outbox_frames", "Messages not confirmed.", lag, server=name)

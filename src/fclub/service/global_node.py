@@ -7,10 +7,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from fclub.errors import FclubError, InvalidMessage
+from fclub.errors import FclubError, InvalidMessage, WrongDirection
 from fclub.protocol.global_server import GlobalServer
 from fclub.protocol.link import Communications
 from fclub.protocol.messages import Message, decode, encode
+from fclub.protocol.mixture_global import MixtureGlobal
 from fclub.service.channel import Changes, Channel, OutOfOrder
 from fclub.service.frames import Receipt, decode_frame
 from fclub.service.local_node import GLOBAL, SNAPSHOT_EVERY
@@ -40,7 +41,7 @@ class Peer:
 class GlobalNode:
     """Frames in, changes out. A refused frame changes nothing but the count of refusals."""
 
-    def __init__(self, names: list[str], server: GlobalServer, store: Store) -> None:
+    def __init__(self, names: list[str], server: GlobalServer | MixtureGlobal, store: Store) -> None:
         self.server, self.store = server, store
         self.changes = Changes()
         self.entry = self.snapshot_entry = 0
@@ -74,7 +75,7 @@ class GlobalNode:
         peer.channel.send(payload, self.changes)
 
     def to_global(self, server: int, message: Message) -> None:
-        raise NotImplementedError("the global server sends to local servers only")
+        raise WrongDirection("the global server sends to local servers only")
 
     def receive(self, sender: str, data: bytes) -> None:
         """A frame on the subject of `sender`; raises what was wrong with it after counting that."""
@@ -142,19 +143,10 @@ class GlobalNode:
         self.server.advance()
 
     def _invite(self) -> None:
-        """Start the first phase, or ask servers that are new on the list for a report."""
+        """Let servers that are new on the list take part."""
         if len(self.server.servers) < len(self.names):
-            body = json.dumps([len(self.server.servers), len(self.names)]).encode()
-            self._ask(*json.loads(body))
-            self._log("invite", "", body)
-
-    def _ask(self, first: int, last: int) -> None:
-        self.server.servers = list(range(last))
-        if self.server.phase == 0:
-            self.server.advance()
-            return
-        for number in range(first, last):
-            self.server.ask(number)
+            self.server.invite(len(self.names))
+            self._log("invite", "", json.dumps(len(self.names)).encode())
 
     def _log(self, kind: str, source: str, body: bytes) -> None:
         self.entry += 1
@@ -214,14 +206,15 @@ class GlobalNode:
             case "close":
                 self._close()
             case "invite":
-                self._ask(*json.loads(body))
+                self.server.invite(json.loads(body))
 
     def summary(self) -> dict[str, Any]:
         """Numbers for people."""
+        groups = self.server.overview()
         return {
             "phase": self.server.phase,
             "reported": self.server.reported,
-            "clusters": len(self.server.state.counts),
-            "members": len(self.server.members),
+            "clusters": len(groups),
+            "members": sum(len(group.members) for group in groups),
             "communications": self.communications.as_dict(),
         }

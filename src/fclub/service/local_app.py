@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Router
@@ -21,7 +20,7 @@ from fclub.service.dashboard.routes import Dashboard
 from fclub.service.http import Gate, NotFound, Routes, TooLarge, json_response, status_of
 from fclub.service.local_node import LocalNode
 from fclub.service.monitoring import Monitor
-from fclub.service.parts import policy_of
+from fclub.service.privacy_view import privacy_view
 from fclub.service.runtime import Runner
 from fclub.service.security import Guard
 from fclub.service.settings import LocalSettings
@@ -40,7 +39,6 @@ class LocalService:
     def __init__(self, settings: LocalSettings, node: LocalNode, runner: Runner, monitor: Monitor):
         self.settings, self.node, self.runner, self.monitor = settings, node, runner, monitor
         self.gate = Gate(settings.http, Guard(settings.http), monitor)
-        self.privacy = policy_of(settings.model).privacy
         self.recorder = Recorder(LocalView(node, settings.model, monitor), runner, monitor)
 
     def app(self, lifespan: Any = None) -> Router:
@@ -123,60 +121,50 @@ class LocalService:
         return api.Learned(counted)
 
     async def clusters(self, request: Request) -> list[api.ClusterView]:
-        server = self.node.server
-        users = np.bincount(server.cluster_of, minlength=len(server.clusters.counts))
         return [
-            api.ClusterView(
-                c,
-                self._group(c),
-                int(users[c]),
-                int(server.clusters.counts[c]),
-                int(server.clusters.sharing[c]),
-            )
-            for c in range(len(server.clusters.counts))
+            api.ClusterView(c, one.group, one.users, one.own + one.others, one.shared_by)
+            for c, one in enumerate(self.node.server.overview())
         ]
-
-    def _group(self, cluster: int) -> int | None:
-        """The global cluster; None before the first plan."""
-        groups = self.node.server.groups
-        return groups[cluster] if cluster < len(groups) else None
 
     async def user(self, request: Request) -> api.UserView:
         name = request.path_params["user"]
         row = self.node.rows.get(name)
         if row is None:
             raise NotFound(f"there is no user {name!r}")
-        cluster = int(self.node.server.cluster_of[row])
+        cluster = int(self.node.server.served_by[row])
         count = int(self.node.server.users.counts[row])
-        return api.UserView(name, cluster, self._group(cluster), count)
+        group = self.node.server.overview()[cluster].group
+        return api.UserView(name, cluster, group, count)
 
     async def privacy_spent(self, request: Request) -> api.PrivacyView:
-        sql = "SELECT count(*), coalesce(sum(observations), 0) FROM ledger WHERE kind = ?"
-        read = self.node.store.reader.execute
-        uploads, released = read(sql, ("upload",)).fetchone()
-        reports, _ = read(sql, ("report",)).fetchone()
-        claimed = api.Budget(self.privacy.epsilon, self.privacy.delta) if self.privacy else None
-        return api.PrivacyView(claimed, uploads, released, reports)
+        return privacy_view(self.node.books)
 
     async def link(self, request: Request) -> api.LinkView:
-        waiting = self.node.server.staged is not None
+        waiting = self.node.server.unanswered
         counters = self.node.channel.counters()
         return api.LinkView(self.node.name, self.runner.wire.connected, waiting, **counters)
 
     async def metrics(self, request: Request) -> Response:
         channel, gauge = self.node.channel, self.monitor.gauge
         gauge("fclub_users", "Users seen.", len(self.node.rows))
-        gauge("fclub_feedback_observations", "Observations learned from.", self.node.feedbacks)
-        gauge("fclub_clusters", "Local clusters.", len(self.node.server.clusters.counts))
+        gauge("fclub_clusters", "Local clusters.", len(self.node.server.overview()))
         gauge("fclub_outbox_frames", "Messages not confirmed.", channel.sent - channel.confirmed)
         gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
+        for spent in privacy_view(self.node.books).spent:
+            delta = f"{spent.delta:g}"
+            gauge("fclub_privacy_epsilon", "ε spent at this δ.", spent.epsilon, delta=delta)
+        exhausted = float(self.node.books.exhausted)
+        gauge("fclub_privacy_exhausted", "1 once the budget has refused a stream.", exhausted)
+        self.monitor.count("fclub_observations_total", "Rewards in the store.", self.node.feedbacks)
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> dict[str, Any]:
         return api.openapi(self.settings.model.dim)
 
     async def health(self, request: Request) -> dict[str, Any]:
-        return {"status": "ok", "uptime_seconds": round(time.time() - self.monitor.started, 3)}
+        uptime = round(time.time() - self.monitor.started, 3)
+        exhausted = self.node.books.exhausted
+        return {"status": "ok", "uptime_seconds": uptime, "privacy_exhausted": exhausted}
 
     async def ready(self, request: Request) -> Response:
         """Cut off from the federation a local server still serves: only a failed store is not ready."""

@@ -12,13 +12,16 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from fclub.core.types import Matrix, Vector
-from fclub.errors import FclubError, InvalidFile
+from fclub.errors import FclubError, InvalidFile, WrongDirection
+from fclub.privacy.ledger import Ledger
+from fclub.privacy.sensitivity import Domain
 from fclub.protocol.local_server import LocalServer
-from fclub.protocol.messages import Message, Report, Upload, decode, encode, read_count
+from fclub.protocol.messages import Message, decode, encode
+from fclub.protocol.mixture_local import MixtureLocal
+from fclub.service.books import Books
 from fclub.service.channel import Changes, Channel
 from fclub.service.frames import Receipt, decode_frame
 from fclub.service.noise import RecordedNoise
@@ -54,8 +57,18 @@ class Decision:
 class LocalNode:
     """One local server as a state machine: users, decisions, feedback, frames in, changes out."""
 
-    def __init__(self, name: str, server: LocalServer, noise: RecordedNoise, store: Store) -> None:
+    def __init__(
+        self,
+        name: str,
+        server: LocalServer | MixtureLocal,
+        domain: Domain,
+        noise: RecordedNoise,
+        ledger: Ledger | None,
+        store: Store,
+    ) -> None:
         self.name, self.server, self.noise, self.store = name, server, noise, store
+        self.domain = domain
+        self.books = Books(ledger, store)
         self.changes = Changes()
         self.channel = Channel(name, GLOBAL)
         self.rows: dict[str, int] = {}
@@ -69,26 +82,15 @@ class LocalNode:
     # The link of the LocalServer: everything it sends is numbered and stored.
 
     def to_global(self, server: int, message: Message) -> None:
-        self._account(message)
+        self.books.post(message, self.channel.sent + 1, self.changes)
         self.channel.send(encode(message), self.changes)
 
     def to_local(self, server: int, message: Message) -> None:
-        raise NotImplementedError("a local server sends to the global server only")
-
-    def _account(self, message: Message) -> None:
-        """The ledger's line of a release is written in the transaction that stores its frame."""
-        assert isinstance(message, Upload | Report)
-        parts = message.clusters if isinstance(message, Report) else (message,)
-        counts = [read_count(part.statistics) for part in parts]
-        body = msgspec.json.encode([part.cluster.hex() for part in parts]).decode()
-        kind = type(message).__name__.lower()
-        self.changes.write(
-            "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)",
-            *(self.channel.sent + 1, time.time(), kind, len(parts), sum(counts), body),
-        )
+        raise WrongDirection("a local server sends to the global server only")
 
     def recommend(self, user: str, items: Matrix, ids: list[str]) -> Decision:
         """Choose an item and remember what was shown to whom."""
+        self.domain.check_items(items)
         row = self.rows.get(user)
         if row is None:
             row = self._add_user(user)
@@ -175,6 +177,7 @@ class LocalNode:
         """Write the state, so that the log before it is not needed any more."""
         arrays, values = self.server.state_of()
         values |= {"channel": self.channel.counters(), "feedbacks": self.feedbacks}
+        values["entries"] = self.books.entries
         self.snapshot_entry = self.entry
         self.changes.statements += snapshot_statements(self.entry, arrays, values)
 
@@ -200,6 +203,7 @@ class LocalNode:
     def take(self) -> Changes:
         """What has to be committed now."""
         changes, self.changes = self.changes, Changes()
+        changes.notices += self.books.news()
         return changes
 
     def committed(self, changes: Changes) -> None:
@@ -215,13 +219,16 @@ class LocalNode:
             self.snapshot_entry = self.entry
             self.feedbacks = int(values.pop("feedbacks"))
             self.channel = Channel(self.name, GLOBAL, **values.pop("channel"))
+            self.books.recover(values.pop("entries"))
             self.server.restore(arrays, values)
         for number, kind, _, body, noise in self.store.entries(self.entry):
             self.noise.replay(noise)
             self._replay(kind, body)
             self.entry = number
         self.noise.replay(None)
-        made = [frame for _, frame in self.take().frames]
+        changes = self.take()
+        self.books.compare(changes)
+        made = [frame for _, frame in changes.frames]
         self.channel.confirmed = self.store.compare_outbox(GLOBAL, self.channel.sent, made)
         self.rows = {
             name: row for row, name in self.store.reader.execute("SELECT row, name FROM users")

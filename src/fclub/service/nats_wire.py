@@ -128,7 +128,7 @@ class NatsWire:
             messages.append(await subscription.next_msg())
         for message in messages:
             if _status(message) not in ("", *NOTHING_NEW):
-                raise NatsError(f"the broker answers {message.headers}")
+                raise NatsError(f"the broker answers with status {_status(message)}")
         return messages
 
     def _sender(self, subject: str) -> str:

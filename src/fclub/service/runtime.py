@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
@@ -101,6 +102,8 @@ class Runner:
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_result(None)
+            for notice in changes.notices:
+                self.monitor.event(notice, logging.WARNING)
             for peer, frame in changes.frames:
                 await self._send(peer, frame)
             for peer, receipt in changes.receipts.items():

@@ -38,10 +38,15 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The policy; the same on every server of a federation."""
+    """The policy; the same on every server of a federation.
+
+    `constant` is the last feature of every item where all items share one; policies that centre
+    rewards need less noise then.
+    """
 
     policy: str = "cdp-fclub-dc"
     dim: Annotated[int, Meta(ge=1, le=1000)]
+    constant: Annotated[float, Meta(gt=0, le=1)] | None = None
     expected_clusters: Positive = 1000
     parameters: dict[str, float | int | str | bool | None] = {}
 

@@ -18,7 +18,7 @@ import numpy as np
 from fclub.errors import InvalidFile
 from fclub.service.channel import Statement
 
-VERSION = 1
+VERSION = 2
 DROP_EVERY = 50
 """How many log entries come between two portions of superfluous ones that are dropped."""
 
@@ -33,13 +33,18 @@ _LOCAL = """
 CREATE TABLE users (row INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE decisions (id BLOB PRIMARY KEY, row INTEGER NOT NULL, item TEXT NOT NULL,
                         features BLOB NOT NULL, made REAL NOT NULL, reward REAL) WITHOUT ROWID;
-CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, made REAL NOT NULL, kind TEXT NOT NULL,
-                     clusters INTEGER NOT NULL, observations INTEGER NOT NULL, body TEXT NOT NULL);
+CREATE TABLE sent (sequence INTEGER PRIMARY KEY, made REAL NOT NULL, kind TEXT NOT NULL,
+                   clusters INTEGER NOT NULL, observations INTEGER NOT NULL, body TEXT NOT NULL);
+CREATE TABLE ledger (entry INTEGER PRIMARY KEY, made REAL NOT NULL, frame INTEGER NOT NULL,
+                     event TEXT NOT NULL);
 """
 SCHEMAS = {"local": _COMMON + _LOCAL, "global": _COMMON}
 
-MIGRATIONS: dict[str, list[str]] = {"local": [], "global": []}
-"""Script number v−1 takes a store from version v to v+1; `SCHEMAS` is always the newest version."""
+MIGRATIONS: dict[str, dict[int, str]] = {"local": {}, "global": {}}
+"""Script v takes a store from version v to v+1; `SCHEMAS` is always the newest version.
+
+Version 1 was never released. It did not account for what it sent, so nothing leads from it.
+"""
 
 
 class Store:
@@ -70,10 +75,11 @@ class Store:
                 SCHEMAS[self.kind] + f"INSERT INTO meta VALUES ('kind', '{self.kind}');", VERSION
             )
             return
-        if not 1 <= version <= VERSION:
+        scripts = MIGRATIONS[self.kind]
+        if version > VERSION or any(old not in scripts for old in range(version, VERSION)):
             raise InvalidFile(f"{self.path} has store version {version}, expected {VERSION}")
         for old in range(version, VERSION):
-            self._script(MIGRATIONS[self.kind][old - 1], old + 1)
+            self._script(scripts[old], old + 1)
         if self.get("kind") != self.kind:
             raise InvalidFile(f"{self.path} is the store of a {self.get('kind')} server")
 

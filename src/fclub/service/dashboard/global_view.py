@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fclub.protocol.mixture_global import MixtureGlobal
 from fclub.service.dashboard.history import Sample
 from fclub.service.dashboard.limits import communication_limit
 from fclub.service.dashboard.partition import Change, Partition, compare
+from fclub.service.dashboard.spending import Spending
 from fclub.service.global_node import GlobalNode, Peer
-from fclub.service.parts import policy_of
 from fclub.service.settings import Model
 
 
@@ -19,16 +20,16 @@ class GlobalView:
 
     def __init__(self, node: GlobalNode, model: Model) -> None:
         self.node, self.model = node, model
-        self.privacy = policy_of(model).privacy
+        self.spending = Spending(model)
         self._partition = self.partition()
         self._most = len(self._partition)
 
     def partition(self) -> Partition:
-        server = self.node.server
         names = self.node.names
         return {
-            (names[owner], cluster): int(group)
-            for (owner, cluster), group in zip(server.members, server.state.group, strict=True)
+            (names[owner], cluster): k
+            for k, group in enumerate(self.node.server.overview())
+            for owner, cluster in group.members
         }
 
     def changes(self) -> list[Change]:
@@ -39,47 +40,46 @@ class GlobalView:
 
     def sample(self) -> Sample:
         node, server = self.node, self.node.server
-        sent = node.communications
+        sent, groups = node.communications, server.overview()
         return {
             "reported": server.reported,
             "phase": server.phase,
-            "local_clusters": len(server.members),
-            "clusters": len(server.state.counts),
+            "local_clusters": sum(len(group.members) for group in groups),
+            "clusters": len(groups),
             "uploads": sent.uploads,
             "downloads": sent.downloads,
             "total": sent.total,
             "bytes": sent.bytes,
-            "limit": self._limit(sent.phases),
-        }
+        } | self._limit(sent.phases)
 
-    def _limit(self, exchanged: int) -> float:
+    def _limit(self, exchanged: int) -> Sample:
+        """Only the paper's policies have a trigger that limits what is exchanged between phases."""
         server = self.node.server
+        if isinstance(server, MixtureGlobal):
+            return {}
         events = communication_limit(
             server.rules, server.dim, server.reported, self._most, server.phase
         )
-        return events + exchanged
+        return {"limit": events + exchanged}
 
     def state(self) -> dict[str, Any]:
         node, server = self.node, self.node.server
-        waiting = server.waiting
+        waiting, groups = server.waiting, server.overview()
         return {
             "name": "global",
             "policy": self.model.policy,
             "phase": {
                 "number": server.phase,
                 "reported": server.reported,
-                "next": server.clock.next_start,
+                "next": server.next_phase,
                 "waiting": None if waiting is None else [node.names[n] for n in sorted(waiting)],
             },
             "servers": [self._server(name, peer) for name, peer in node.peers.items()],
             "map": {
-                "members": [
-                    [owner, cluster, int(group)]
-                    for (owner, cluster), group in zip(server.members, server.state.group, strict=True)
-                ],
-                "observations": server.state.counts.tolist(),
+                "members": [[*member, k] for k, group in enumerate(groups) for member in group.members],
+                "observations": [group.observations for group in groups],
             },
-            "claimed": [self.privacy.epsilon, self.privacy.delta] if self.privacy else None,
+            "privacy": self.spending.state(server.phase),
         }
 
     def _server(self, name: str, peer: Peer) -> dict[str, Any]:

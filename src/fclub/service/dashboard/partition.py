@@ -25,7 +25,14 @@ def compare(old: Partition, new: Partition) -> list[Change]:
     A local cluster whose users change gets a new id, so the global server sees a split only as a
     change of numbers; local clusters are merged when they share a global cluster and did not before.
     """
-    return _inside(old, new) + _between(old, new)
+    return _inside(old, new) + _between(_continued(old, new), new)
+
+
+def _continued(old: Partition, new: Partition) -> Partition:
+    """The only local cluster of a server stays the same to people, also under a new id."""
+    before, after = Counter(server for server, _ in old), Counter(server for server, _ in new)
+    alone = {member[0]: member for member in new if before[member[0]] == after[member[0]] == 1}
+    return {alone.get(member[0], member): group for member, group in old.items()}
 
 
 def _inside(old: Partition, new: Partition) -> list[Change]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from string import Template
 from typing import Any
 
 import msgspec
@@ -36,12 +37,19 @@ def read_files() -> dict[str, bytes]:
     return {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
 
 
+def whole_page(name: str, found: dict[str, bytes]) -> bytes:
+    """What all pages have, around what only this one has."""
+    shell, content = found["shell.html"].decode(), found[f"{name}.html"].decode()
+    return Template(shell).substitute(page=name, content=content).encode()
+
+
 class Dashboard:
     """The page and its files hold no data and need no token; the stream does."""
 
     def __init__(self, recorder: Recorder, gate: Gate) -> None:
         self.recorder, self.gate = recorder, gate
         self._files = read_files()
+        self._page = whole_page(recorder.view.page, self._files)
 
     def routes(self) -> list[Route]:
         route = self.gate.route
@@ -53,7 +61,7 @@ class Dashboard:
         ]
 
     async def page(self, request: Request) -> Response:
-        return self._file(f"{self.recorder.view.page}.html")
+        return Response(self._page, media_type=TYPES["html"], headers=HEADERS)
 
     async def file(self, request: Request) -> Response:
         return self._file(request.path_params["name"])

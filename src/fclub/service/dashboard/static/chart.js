@@ -28,11 +28,12 @@ function scales(series, width, { log }) {
   const all = series.flatMap((one) => one.points);
   const xs = all.map((point) => point[0]);
   const ys = all.map((point) => point[1]).filter((y) => !log || y > 0);
-  const most = Math.max(...ys, log ? 10 : 1e-9);
-  const least = log ? Math.max(1, Math.min(...ys, most)) : 0;
+  const highest = Math.max(...ys, log ? 10 : 1e-9);
+  const most = log ? 10 ** Math.ceil(Math.log10(highest)) : highest;
+  const least = log ? 10 ** Math.floor(Math.log10(Math.max(1, Math.min(...ys, highest)))) : 0;
   const [x0, x1] = [Math.min(...xs), Math.max(...xs)];
   const bend = log ? (y) => Math.log10(Math.max(y, least)) : (y) => y;
-  const span = Math.max(bend(most) - bend(least), 1e-9) * (log ? 1.05 : 1.1);
+  const span = Math.max(bend(most) - bend(least), 1e-9) * (log ? 1 : 1.1);
   const inner = width - EDGE.left - EDGE.right;
   const tall = HEIGHT - EDGE.top - EDGE.bottom;
   return {

@@ -3,22 +3,21 @@
 import { chart } from "./chart.js";
 import { follow, samples } from "./live.js";
 import { drawMap } from "./map.js";
-import { ago, bytes, count, decimal, eventEntries, log, put, rows } from "./show.js";
+import { ago, bytes, count, counts, decimal, eventEntries, log, put, rows, several, showHead } from "./show.js";
+import { meter, percent, showBudget } from "./budget.js";
 import { explainTerms } from "./terms.js";
 
-function show({ sample, state, changes, events, visitors, started }) {
-  put("policy", state.policy);
-  put("uptime", `started ${ago(sample.t - started)}`);
-  put("reported", count(sample.reported));
-  put("clusters", count(sample.clusters));
-  put("local-clusters", count(sample.local_clusters));
-  put("total", count(sample.total));
+function show(now) {
+  const { sample, state, changes, events, visitors } = now;
+  const { reported, clusters, local_clusters, total } = sample;
+  showHead(now);
+  counts({ reported, clusters, "local-clusters": local_clusters, total });
   put("bytes", bytes(sample.bytes));
   drawMap(document.getElementById("map"), state.servers, state.map);
   showPhase(state.phase);
   showServers(state.servers, sample.t);
   log("changes", changes.map((change) => [change.at, change.kind, change.text]).reverse(), "Nothing has changed yet.");
-  log("events", eventEntries(events), "Nothing to report.");
+  log("events", eventEntries(events, changes.map((change) => change.kind)), "Nothing to report.");
   showCommunication();
   showVisitors(visitors);
   showPrivacy(state);
@@ -26,8 +25,14 @@ function show({ sample, state, changes, events, visitors, started }) {
 
 function showPhase({ number, reported, next, waiting }) {
   put("phase", count(number));
-  const last = 2 ** number - 2;
   const bar = document.getElementById("phase-bar");
+  bar.hidden = next === null;
+  if (next === null) {
+    put("phase-next", `${count(reported)} observations in ${count(number)} rounds of reports`);
+    put("phase-waiting", "with this policy every server keeps its own clock, and nobody waits");
+    return;
+  }
+  const last = 2 ** number - 2;
   bar.max = Math.max(next - last, 1);
   bar.value = Math.min(Math.max(reported - last, 0), bar.max);
   put("phase-next", `${count(reported)} of ${count(next)} observations until phase ${number + 1}`);
@@ -48,6 +53,7 @@ function showServers(servers, now) {
       server.lag ? { text: count(server.lag), kind: "bad" } : "0",
       count(server.uploads),
       count(server.downloads),
+      count(server.phases),
       bytes(server.bytes),
       server.quarantined ? { text: "in quarantine", kind: "bad" } : { text: "trusted", kind: "good" },
     ]),
@@ -57,10 +63,10 @@ function showServers(servers, now) {
 const points = (x, y) => samples.filter((one) => one[y] !== undefined).map((one) => [one[x], one[y]]);
 
 function showCommunication() {
-  const series = [
-    { name: "messages", points: points("t", "total") },
-    { name: "at most", points: points("t", "limit") },
-  ];
+  const limit = points("t", "limit");
+  const series = [{ name: "messages", points: points("t", "total") }];
+  if (limit.length > 0) series.push({ name: "at most", points: limit });
+  document.getElementById("limited").hidden = limit.length === 0;
   chart(document.getElementById("communication"), series, { log: true, time: true });
 }
 
@@ -74,12 +80,22 @@ function showVisitors(visitors) {
   put("visits", `${count(visitors.visits)} visits; lost per visit: ${names.map((name) => `${name} ${each(name)}`).join(", ")}`);
 }
 
-function showPrivacy({ claimed, servers }) {
-  document.getElementById("no-privacy").hidden = claimed !== null;
-  document.getElementById("privacy").hidden = claimed === null;
-  if (claimed === null) return;
-  put("claimed", `ε = ${claimed[0]}, δ = ${claimed[1]}`);
-  rows("releases", servers.map((server) => [server.name, count(server.uploads + server.phases)]));
+function showPrivacy({ privacy, servers, map }) {
+  const spent = showBudget(privacy);
+  if (spent === null) return;
+  const times = privacy.phases === null ? "A user’s stream is paid once" : `Phases add up, ${several(privacy.phases, "phase")} so far`;
+  put("spent", `One stream costs ${spent(privacy.stream)}. ${times}: no server has spent more than ${spent(privacy.server)}.`);
+  const open = new Map();
+  for (const [owner] of map.members) open.set(owner, (open.get(owner) ?? 0) + 1);
+  rows(
+    "releases",
+    servers.map((server, k) => [
+      server.name,
+      count(open.get(k) ?? 0),
+      count(server.uploads + server.phases),
+      meter(privacy.server.share, `${server.name}: at most ${percent(privacy.server.share)} of the budget`),
+    ]),
+  );
 }
 
 explainTerms();

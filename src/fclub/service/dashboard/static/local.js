@@ -2,22 +2,20 @@
 
 import { chart, rate } from "./chart.js";
 import { follow, samples } from "./live.js";
-import { ago, count, decimal, drawn, eventEntries, log, put, rows } from "./show.js";
+import { count, counts, decimal, drawn, eventEntries, log, put, rows, several, showHead } from "./show.js";
+import { meter, percent, showBudget } from "./budget.js";
 import { explainTerms } from "./terms.js";
 
 const WINDOW = 10;
 const REWARD_WINDOW = 60;
 
-function show({ sample, state, events, visitors, started, connected }) {
+function show(now) {
+  const { sample, state, events, visitors, connected } = now;
+  const { users, observations, clusters, decisions, lag } = sample;
   document.title = `${state.name} · fclub`;
-  put("name", state.name);
-  put("policy", state.policy);
-  put("uptime", `started ${ago(sample.t - started)}`);
-  put("users", count(sample.users));
-  put("observations", count(sample.observations));
-  put("clusters", count(sample.clusters));
-  put("decisions", count(sample.decisions));
-  put("lag", count(sample.lag));
+  put("name", `· ${state.name}`);
+  showHead(now);
+  counts({ users, observations, clusters, decisions, lag });
   put("link", connected ? "connected" : "cut off");
   showSpeed();
   showReward(visitors);
@@ -82,23 +80,21 @@ function share({ own, others }) {
 }
 
 function showPrivacy(privacy) {
-  document.getElementById("no-privacy").hidden = privacy !== null;
-  document.getElementById("privacy").hidden = privacy === null;
-  if (privacy === null) return;
-  const [epsilon, delta] = privacy.claimed;
-  put("claimed", `ε = ${epsilon}, δ = ${delta}`);
-  const [reported, small] = privacy.reported;
-  const spent = `ε = ${decimal(privacy.epsilon)} at δ = ${delta}, ${decimal(reported)} at δ = ${small}`;
-  put("spent", `${spent} for ${count(privacy.phases)} phases, each charged in full.`);
-  document.getElementById("spent").className = privacy.epsilon > epsilon ? "bad" : "";
+  const spent = showBudget(privacy);
+  if (spent === null) return;
+  const phases = privacy.phases > 1 ? ` in ${count(privacy.phases)} phases, which add up` : "";
+  put("spent", `${spent(privacy.server)}${phases}`);
+  document.getElementById("exhausted").hidden = !privacy.exhausted;
+  put("open-streams", `${several(privacy.open, "open stream")}${privacy.open > privacy.streams.length ? "; those with most data:" : ":"}`);
   rows(
     "streams",
-    privacy.streams.map((stream) => {
-      const meter = document.createElement("meter");
-      Object.assign(meter, { max: epsilon, value: stream.epsilon, high: 0.9 * epsilon });
-      meter.setAttribute("aria-label", `${decimal(stream.epsilon)} of ${epsilon}`);
-      return [stream.cluster === null ? "–" : String(stream.cluster), count(stream.releases), decimal(stream.epsilon), meter];
-    }),
+    privacy.streams.map(({ stream, releases, observations, share }) => [
+      stream,
+      count(releases),
+      count(observations),
+      percent(share),
+      meter(share, `stream ${stream}: ${percent(share)} of the budget`),
+    ]),
   );
 }
 

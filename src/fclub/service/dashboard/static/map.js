@@ -3,6 +3,9 @@
 
 import { count, drawn, element, widthOf } from "./show.js";
 
+// An animation costs work in every frame: it is for the few changes that an eye can follow.
+const MOST_FLASHES = 12;
+
 let shown = "";
 let before = new Map();
 
@@ -26,9 +29,11 @@ function redraw(svg, width, servers, map) {
     `${servers.length} servers, ${map.members.length} local clusters, ${layout.groups.length} global clusters`,
   );
   const now = new Map(layout.groups.map(({ group, key }) => [key, group]));
+  const changed = layout.groups.filter(({ key }) => before.size > 0 && !before.has(key));
+  const flashing = new Set(changed.length <= MOST_FLASHES ? changed : []);
   svg.replaceChildren(
     ...layout.owners.map((owner) => drawn("path", { class: "link", d: owner.links })),
-    ...layout.groups.flatMap((group) => bonds(group, layout, before.size > 0 && !before.has(group.key))),
+    ...layout.groups.flatMap((group) => bonds(group, layout, flashing.has(group))),
     ...serverLabels(servers, layout),
   );
   svg.parentElement.labels = groupLabels(svg, layout);

@@ -5,6 +5,7 @@ const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 const SVG = "http://www.w3.org/2000/svg";
 
 export const count = (value) => whole.format(value);
+export const several = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 export const decimal = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : short.format(value));
 export const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
 
@@ -23,6 +24,16 @@ export function ago(seconds) {
 export function put(id, text) {
   const place = document.getElementById(id);
   if (place.textContent !== text) place.textContent = text;
+}
+
+// Whole numbers by the place that shows them.
+export function counts(numbers) {
+  for (const [id, value] of Object.entries(numbers)) put(id, count(value));
+}
+
+export function showHead({ state, sample, started }) {
+  put("policy", state.policy);
+  put("uptime", `started ${ago(sample.t - started)}`);
 }
 
 export function element(name, attributes = {}, ...children) {
@@ -70,16 +81,17 @@ export function log(id, entries, nothing) {
   if (list.dataset.mark === mark) return;
   list.dataset.mark = mark;
   const lines = entries.map(([at, kind, text]) =>
-    element("li", {}, element("time", {}, clock(at)), element("strong", {}, kind), element("span", {}, text)),
+    element("li", {}, element("time", {}, clock(at)), element("span", {}, element("strong", {}, kind), " ", text)),
   );
   list.replaceChildren(...(lines.length ? lines : [element("li", { class: "nothing" }, nothing)]));
 }
 
-export function eventEntries(events) {
-  const facts = (event) =>
-    Object.entries(event)
-      .filter(([key]) => !["at", "event"].includes(key))
-      .map(([key, value]) => `${key}: ${value}`)
-      .join(", ");
-  return events.map((event) => [event.at, event.event, facts(event)]).reverse();
+// What happened lately, in words; what is told elsewhere on the page can be left out.
+export function eventEntries(events, without = []) {
+  const facts = ({ at, event, what = "", ...rest }) =>
+    [what, ...Object.entries(rest).map(([key, value]) => `${key}: ${value}`)].filter(Boolean).join(", ");
+  return events
+    .filter(({ event }) => !without.includes(event))
+    .map((event) => [event.at, event.event, facts(event)])
+    .reverse();
 }

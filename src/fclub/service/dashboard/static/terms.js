@@ -13,8 +13,8 @@ const TERMS = {
   delta:
     "δ is the probability with which the promise of ε may fail. The smaller, the stronger the promise.",
   stream:
-    "The sequence of releases of one local cluster. Noise is added to each release, and a stream may " +
-    "not cost more than the budget.",
+    "A sequence of releases about the same people: of one local cluster during a phase, or of one user, " +
+    "as the policy has it. Noise is added to each release, and a stream may not cost more than the budget.",
   "local cluster":
     "Users of one server who seem to like the same things. Only sums over such a cluster leave the server.",
   "global cluster": "Local clusters of several servers that seem alike, and so learn from each other.",

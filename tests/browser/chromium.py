@@ -43,19 +43,44 @@ def chromium() -> Iterator[Any]:
         driver.quit()
 
 
-def look_at(driver: Any, url: str, width: int = 1280, scheme: str = "light") -> None:
-    """Load a page afresh at a width and wait until it is live."""
+def load(driver: Any, url: str, width: int = 1280, scheme: str = "light") -> None:
+    """Load a page afresh, on a screen of this width."""
     feature = {"name": "prefers-color-scheme", "value": scheme}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
     size = {"width": width, "height": WIDTHS[width], "deviceScaleFactor": 1, "mobile": width < 800}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     driver.get("about:blank")
     driver.get(url)
+
+
+def look_at(driver: Any, url: str, width: int = 1280, scheme: str = "light") -> None:
+    """Load a server's page and wait until it is live."""
+    load(driver, url, width, scheme)
     wait_for(driver, "return document.getElementById('status').classList.contains('live')")
+
+
+def cut_off(driver: Any) -> None:
+    """From now on there is no network."""
+    driver.execute_cdp_cmd("Network.enable", {})
+    nothing = {"latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    driver.execute_cdp_cmd("Network.emulateNetworkConditions", {"offline": True, **nothing})
 
 
 def wait_for(driver: Any, script: str, seconds: float = PATIENCE) -> Any:
     return WebDriverWait(driver, seconds, poll_frequency=0.2).until(lambda d: d.execute_script(script))
+
+
+def measure_work(driver: Any) -> None:
+    """Count the processor's time, not the clock's: other programs do not slow a page's work down."""
+    driver.execute_cdp_cmd("Performance.disable", {})
+    driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+
+
+def work_done(driver: Any) -> float:
+    """Seconds that the main thread has worked so far, all that is drawn by now included."""
+    driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    metrics = driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    return next(float(one["value"]) for one in metrics if one["name"] == "TaskDuration")
 
 
 def text_of(driver: Any, identifier: str) -> str:

@@ -1,0 +1,77 @@
+"""Accounts of a local server whose clusters are streams: what it enters before something leaves."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fclub.errors import PrivacyError
+from fclub.privacy.ledger import Ledger
+from fclub.privacy.mechanisms import WholeTree
+from fclub.privacy.sensitivity import Domain, sensitivity
+
+
+class Accounts(Protocol):
+    """Entered before the message is handed to the link. A stream is a cluster since its report."""
+
+    def admits(self, phase: int) -> bool:
+        """May a report leave in this phase?"""
+
+    def report(self, phase: int, cluster: int, observations: int) -> None:
+        """A cluster is about to be reported, with all observations of its users."""
+
+    def upload(self, phase: int, cluster: int, observations: int) -> None:
+        """A cluster that was reported in that phase is about to upload."""
+
+    def catch_up(self, phase: int, cluster: int, releases: int, observations: int) -> None:
+        """So many releases in all have been made where nobody could be asked: in compiled code."""
+
+
+class NoAccounts:
+    """Exact statistics have no price that could be entered."""
+
+    def admits(self, phase: int) -> bool:
+        return True
+
+    def report(self, phase: int, cluster: int, observations: int) -> None:
+        """Nothing is charged."""
+
+    def upload(self, phase: int, cluster: int, observations: int) -> None:
+        """Nothing is charged."""
+
+    def catch_up(self, phase: int, cluster: int, releases: int, observations: int) -> None:
+        """Nothing is charged."""
+
+
+class TreeAccounts:
+    """The printed mechanism: one tree per reported cluster, paid in full with the report.
+
+    A report releases all data again, so a phase is an epoch, and phases add up; clusters of a phase
+    hold disjoint data. Trees are paid in advance, so a phase that starts can be played to its end.
+    """
+
+    def __init__(self, ledger: Ledger, uploads: int, std: float, name: str) -> None:
+        self.ledger, self.name = ledger, name
+        self._tree, self._sensitivity = WholeTree(uploads + 1, std), sensitivity(Domain())
+        if not self.admits(0):
+            raise PrivacyError("the budget does not allow a single phase")
+
+    def admits(self, phase: int) -> bool:
+        return self.ledger.admits(self._tree, self._sensitivity, epoch=phase)
+
+    def _stream(self, phase: int, cluster: int) -> str:
+        return f"{self.name}/{phase}/{cluster}"
+
+    def report(self, phase: int, cluster: int, observations: int) -> None:
+        stream = self._stream(phase, cluster)
+        self.ledger.open(stream, self._tree, self._sensitivity, epoch=phase)
+        self.ledger.release(stream, observations)
+
+    def upload(self, phase: int, cluster: int, observations: int) -> None:
+        self.ledger.release(self._stream(phase, cluster), observations)
+
+    def catch_up(self, phase: int, cluster: int, releases: int, observations: int) -> None:
+        stream = self._stream(phase, cluster)
+        entered = self.ledger.streams[stream]
+        if releases > entered.sequence:
+            new = observations - entered.observations
+            self.ledger.release(stream, new, releases - entered.sequence)

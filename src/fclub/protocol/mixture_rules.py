@@ -1,0 +1,31 @@
+"""Constants that the servers of the mixture policies agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fclub.core.types import Matrix
+
+
+@dataclass(frozen=True)
+class MixtureRules:
+    """Constants of the mixture: `variance` of a reward, prior precision, Gibbs sweeps.
+
+    `share` off makes a server that reports nothing. `separate` reports every user as a cluster of its
+    own, so that the partition tells nothing; `released_only` serves users from released data only.
+    Released statistics carry noise of variance at least `least_noise`, and at most `most_noise` for
+    each of their observations.
+    """
+
+    prior: Matrix
+    variance: float
+    sweeps: int
+    share: bool = True
+    separate: bool = False
+    released_only: bool = False
+    least_noise: float = 0.0
+    most_noise: float = 0.0
+
+    @property
+    def dim(self) -> int:
+        return len(self.prior)

@@ -1,0 +1,125 @@
+"""What has left a local server, as rows of its store: its messages, and the entries of its ledger.
+
+Both are written in the transaction that stores the frame, so before it can leave. A replay has to lead
+to the entries that are stored: neither fewer nor others.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fclub.errors import FclubError, InvalidFile
+from fclub.privacy.ledger import Header, Ledger, ReleaseEvent
+from fclub.protocol.messages import Digest, Message, Report, Upload, read_count
+from fclub.service.channel import Changes
+from fclub.service.store import Store
+
+_ENTER = "INSERT INTO ledger VALUES (?, ?, ?, ?)"
+_SEND = "INSERT INTO sent VALUES (?, ?, ?, ?, ?, ?)"
+_MAGIC = b"SQLite format 3\0"
+
+
+class Books:
+    """The sink of a ledger, or of none where exact statistics leave."""
+
+    def __init__(self, ledger: Ledger | None, store: Store) -> None:
+        self.ledger, self.store = ledger, store
+        self.entries = self._kept = 0
+        self._told = False
+        self._pending: list[ReleaseEvent] = []
+        if ledger is not None:
+            store.fix("ledger", msgspec.to_builtins(ledger.header))
+            ledger.sink = self._pending.append
+
+    def post(self, message: Message, frame: int, changes: Changes) -> None:
+        """A message is about to be stored under this number, and with it what was entered for it."""
+        parts = _parts(message)
+        kind, now = type(message).__name__.lower(), time.time()
+        counts = sum(read_count(part.statistics) for part in parts)
+        clusters = msgspec.json.encode([part.cluster.hex() for part in parts]).decode()
+        changes.write(_SEND, frame, now, kind, len(parts), counts, clusters)
+        for event in self._pending:
+            self.entries += 1
+            changes.write(_ENTER, self.entries, now, frame, msgspec.json.encode(event).decode())
+        self._pending.clear()
+
+    @property
+    def exhausted(self) -> bool:
+        """The budget does not allow what was to be released; the server only learns for itself."""
+        return self.ledger is not None and self.ledger.exhausted
+
+    def news(self) -> list[str]:
+        """What an operator should know, once."""
+        told, self._told = self._told, self.exhausted
+        return ["privacy budget used up: no new stream is released"] if self.exhausted > told else []
+
+    def recover(self, entries: int) -> None:
+        """Take up the entries that a snapshot knows of."""
+        self.entries = self._kept = entries
+        if self.ledger is not None:
+            rows = self.store.reader.execute(
+                "SELECT event FROM ledger WHERE entry <= ? ORDER BY entry", (entries,)
+            )
+            self.ledger.restore(msgspec.json.decode(row, type=ReleaseEvent) for (row,) in rows)
+
+    def compare(self, changes: Changes) -> None:
+        """Are the stored entries those that a replay of the log has made?"""
+        made = [(row[0], *row[2:]) for sql, row in changes.statements if sql == _ENTER]
+        sql = "SELECT entry, frame, event FROM ledger WHERE entry > ? ORDER BY entry"
+        if made != self.store.reader.execute(sql, (self._kept,)).fetchall():
+            raise InvalidFile(f"{self.store.path}: the log does not lead to the entries of the ledger")
+
+    def messages(self) -> dict[str, int]:
+        """How many messages of each kind were sent."""
+        return dict(self.store.reader.execute("SELECT kind, count(*) FROM sent GROUP BY kind"))
+
+    def unaccounted(self) -> int:
+        """Messages with statistics for which a ledger has no entry; it should have one for each."""
+        sql = "SELECT count(*) FROM sent WHERE sequence NOT IN (SELECT frame FROM ledger)"
+        return int(self.store.reader.execute(sql).fetchone()[0]) if self.ledger else 0
+
+
+def _parts(message: Message) -> tuple[Any, ...]:
+    """The statistics of clusters that a message carries."""
+    match message:
+        case Upload():
+            return (message,)
+        case Report():
+            return message.clusters
+        case Digest():
+            return message.news
+    return ()
+
+
+def is_store(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def read_books(path: Path) -> Ledger:
+    """The ledger of a local server's store, accounted again; the server may be running."""
+    try:
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            header = connection.execute("SELECT value FROM meta WHERE key = 'ledger'").fetchone()
+            rows = connection.execute("SELECT event FROM ledger ORDER BY entry").fetchall()
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise InvalidFile(f"{path} is not the store of a local server: {error}") from None
+    if header is None:
+        raise InvalidFile(f"{path} has no ledger: exact statistics leave this server")
+    try:
+        ledger = Ledger.of(msgspec.json.decode(header[0], type=Header))
+        ledger.restore(msgspec.json.decode(row, type=ReleaseEvent) for (row,) in rows)
+    except (msgspec.DecodeError, FclubError) as error:
+        raise InvalidFile(f"{path} holds a ledger that does not add up: {error}") from None
+    return ledger

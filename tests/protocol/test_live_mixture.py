@@ -1,0 +1,196 @@
+"""Mixture servers with clocks of their own: newcomers, answers, what they show, what they refuse."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+
+import numpy as np
+import pytest
+
+import fclub
+from fclub.core.mixture import newcomer
+from fclub.core.packing import with_row
+from fclub.core.statistics import Packed, Statistics
+from fclub.errors import InvalidMessage
+from fclub.policies.mixture import MixturePolicy
+from fclub.privacy.noise import SeededNoise
+from fclub.protocol import messages as m
+from fclub.protocol import trust
+from fclub.protocol.link import InProcessLink
+from fclub.protocol.mixture_global import MixtureGlobal
+from fclub.protocol.mixture_local import MixtureLocal
+
+DIM, HALF = 3, np.sqrt(0.5)
+PROBLEM = fclub.Problem(10, 2, DIM, constant=HALF)
+QUICK = {"first_release": 4, "release_ratio": 1.5, "ratio": 1.3, "sweeps": 8}
+
+
+def federation(
+    name: str = "fclub-plus", **parameters: object
+) -> tuple[list[MixtureLocal], MixtureGlobal]:
+    """Two servers without users, each with its own clock."""
+    policy = fclub.make_policy(name, **(QUICK | parameters))
+    assert isinstance(policy, MixturePolicy)
+    link, ledger = InProcessLink(), policy.open_ledger(seeded=True)
+    hub, servers = policy.hub_of([], PROBLEM, link), []
+    for number in range(2):
+        rng = np.random.default_rng(number)
+        state = policy.round_of(PROBLEM, np.zeros(0, dtype=np.int64))
+        releases = policy.releases_of(state.users, PROBLEM, SeededNoise(rng), ledger, str(number))
+        rules, clock = policy.rules_of(PROBLEM), policy.clock_of()
+        servers.append(MixtureLocal(number, state, rules, releases, rng, link, clock))
+    hub.invite(2)
+    link.connect(hub, dict(enumerate(servers)))
+    return servers, hub
+
+
+def kinds() -> Iterator[np.ndarray]:
+    """Two vectors that are easily told apart."""
+    for sign in (1.0, -1.0):
+        yield np.array([0.7 * sign, 0.0, HALF])
+
+
+def visit(
+    servers: list[MixtureLocal], hub: MixtureGlobal, rounds: int, users: int = 4, seed: int = 0
+) -> None:
+    """User u of a server is of kind u % 2; users are added when they first come."""
+    rng, theta = np.random.default_rng(seed), list(kinds())
+    for t in range(rounds):
+        server, row = servers[t % 2], int(rng.integers(users))
+        while row >= len(server.users.counts):
+            server.add_user()
+        angles = rng.uniform(0.0, 2.0 * np.pi, 5)
+        items = np.column_stack([HALF * np.cos(angles), HALF * np.sin(angles), np.full(5, HALF)])
+        x = items[server.recommend(row, items)]
+        server.observe(row, x, float(rng.random() < x @ theta[row % 2]))
+        hub.advance()
+
+
+def test_a_row_more_keeps_what_is_there() -> None:
+    state = room = Packed.zeros(0, 2)
+    rooms = set()
+    for row in range(40):
+        state, room = with_row(state, room)
+        state.counts[row] = row
+        rooms.add(len(room.counts))
+    assert state.counts.tolist() == list(range(40))
+    assert rooms == {8, 16, 32, 64}
+
+
+def test_a_newcomer_is_the_mixture_of_all_and_the_prior() -> None:
+    theta = np.array([[1.0, 0.0], [0.0, 1.0]])
+    covariance, prior = np.zeros((2, 2, 2)), 3.0 * np.eye(2)
+    mean, spread = newcomer(theta, covariance, prior, alpha=1.0)
+    np.testing.assert_allclose(mean, [1 / 3, 1 / 3])
+    np.testing.assert_allclose(spread, np.diag([4 / 3, 4 / 3]) - 1 / 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("fclub-plus", {}),
+        ("cdp-fclub-plus", {}),
+        ("cdp-fclub-plus", {"level": "transcript"}),
+        ("cdp-fclub-plus", {"level": "interactive"}),
+    ],
+)
+def test_everybody_is_shown_once_and_counts_are_conserved(
+    name: str, parameters: dict[str, str]
+) -> None:
+    servers, hub = federation(name, **parameters)
+    assert servers[0].overview() == hub.overview() == []
+    visit(servers, hub, 300)
+    assert hub.phase > 4
+    for number, server in enumerate(servers):
+        clusters = server.overview()
+        assert sum(one.users for one in clusters) == 4
+        assert sum(one.own for one in clusters) == 150
+        assert sum(one.waiting for one in clusters) == server.waiting
+        assert hub.released_by(number) + server.waiting == 150
+        assert not server.unanswered
+    assert hub.reported == sum(group.observations for group in hub.overview()) > 0
+
+
+def test_users_of_a_kind_find_each_other_whenever_they_come() -> None:
+    servers, hub = federation()
+    visit(servers, hub, 600, users=2)
+    visit(servers, hub, 600, users=6, seed=1)
+    for server in servers:
+        labels = server.served_by
+        assert len(labels) == 6
+        for even, odd in ((0, 1), (2, 3), (4, 5), (0, 5), (2, 1)):
+            assert labels[even] != labels[odd]
+        assert set(labels[2:]) & set(labels[:2]), "somebody was taken in"
+        assert any(one.shared_by > 1 or one.group is not None for one in server.overview())
+
+
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_restored_with_other_users_it_goes_on_alike(name: str) -> None:
+    servers, hub = federation(name)
+    visit(servers, hub, 200)
+    again, other = federation(name)
+    for old, new in zip(servers, again, strict=True):
+        new.restore(*deepcopy(old.state_of()))
+    other.restore(*deepcopy(hub.state_of()))
+    visit(servers, hub, 100, users=6, seed=2)
+    visit(again, other, 100, users=6, seed=2)
+    for old, new in zip(servers, again, strict=True):
+        (arrays, values), (others, same) = old.state_of(), new.state_of()
+        assert values == same
+        for key, array in arrays.items():
+            np.testing.assert_array_equal(array, others[key])
+
+
+def test_a_server_with_a_clock_starts_its_own_phases() -> None:
+    servers, hub = federation()
+    with pytest.raises(InvalidMessage, match="PhaseStart"):
+        servers[0].receive(m.PhaseStart(1))
+    hub.close_phase()
+    hub.advance()
+    assert hub.phase == 0
+
+
+def test_a_digest_without_clusters_gets_an_answer() -> None:
+    """Live, who asks is answered; nothing is known yet, and that is what it is told."""
+    servers, hub = federation("cdp-fclub-plus", first_release=50)
+    visit(servers, hub, 2)
+    assert hub.phase == 2
+    assert not any(server.unanswered or server.outside for server in servers)
+
+
+def statistics(gram: np.ndarray, count: int) -> Statistics:
+    return Statistics(gram, np.zeros(DIM), count)
+
+
+ONE = np.eye(DIM) / DIM
+
+
+@pytest.mark.parametrize(
+    ("known", "noise", "reason"),
+    [
+        (statistics(ONE, 1), 0.1, "noise"),
+        (statistics(2.9 * ONE, 1), 0.0, "trace"),
+        (statistics(np.diag([500.0, -0.0009, 0.0]), 1000), 0.0, None),
+        (statistics(np.diag([2e8, -9.0, 0.0]), 10**9), 0.0, "indefinite"),
+    ],
+)
+def test_what_nobody_can_have_released_is_refused(
+    known: Statistics, noise: float, reason: str | None
+) -> None:
+    policy = fclub.make_policy("fclub-plus")
+    rules = policy.rules_of(PROBLEM)
+    if reason is None:
+        trust.check_released(known, noise, rules)
+        return
+    with pytest.raises(InvalidMessage, match=reason):
+        trust.check_released(known, noise, rules)
+
+
+def test_digests_and_shares_that_cannot_be() -> None:
+    rules = fclub.make_policy("cdp-fclub-plus").rules_of(PROBLEM)
+    for present, reason in ((range(trust.MAX_CLUSTERS + 1), "digest of"), ([1, 1], "twice")):
+        with pytest.raises(InvalidMessage, match=reason):
+            trust.check_digest(present, {}, rules)
+    with pytest.raises(InvalidMessage, match="share of 0"):
+        trust.check_share(statistics(ONE, 1), 0.0, 0, rules)
+    with pytest.raises(InvalidMessage, match="noise"):
+        trust.check_digest([1], {1: (statistics(ONE, 1), 0.0)}, rules)
