@@ -75,7 +75,7 @@ def serving(app: Router) -> Iterator[httpx.Client]:
     thread.start()
     try:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with httpx.Client(base_url=url, headers=HEADERS, timeout=30) as client:
+        with httpx.Client(base_url=url, headers=HEADERS, timeout=120) as client:
             yield client
     finally:
         server.should_exit = True

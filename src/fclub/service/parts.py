@@ -112,6 +112,14 @@ def _global(policy: LivePolicy, model: Model) -> GlobalServer | MixtureGlobal:
     return GlobalServer(model.dim, [], rules_of(model), policy.protocol.merging, InProcessLink())
 
 
+def rehearse(model: Model) -> None:
+    """A few visits that leave no trace, so that no visitor waits for the kernels to be compiled."""
+    policy, items = policy_of(model), np.eye(model.dim)[:2]
+    policy.start(Problem(users=2, servers=1, dim=model.dim), np.zeros(2, dtype=np.int64))
+    for user in (0, 1, 0):
+        policy.update(user, items[policy.recommend(user, items)], 1.0)
+
+
 def local_node(settings: LocalSettings, noise: NoiseSource | None = None) -> LocalNode:
     """A local node on its store; `noise` is for tests and must not be seeded in a deployment."""
     model, policy = settings.model, policy_of(settings.model)

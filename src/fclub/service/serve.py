@@ -22,7 +22,7 @@ from fclub.service.local_app import LocalService
 from fclub.service.local_node import GLOBAL, LocalNode
 from fclub.service.monitoring import Monitor
 from fclub.service.nats_wire import NatsWire
-from fclub.service.parts import global_node, local_node, policy_of
+from fclub.service.parts import global_node, local_node, policy_of, rehearse
 from fclub.service.runtime import Runner, Wire
 from fclub.service.security import broker_of
 from fclub.service.settings import GlobalSettings, Http, LocalSettings
@@ -62,6 +62,7 @@ async def _forget_old(node: LocalNode, runner: Runner, days: float) -> None:
 
 def local_app(settings: LocalSettings) -> tuple[Router, Runner]:
     """The application of a local server; without a broker it carries its own global server."""
+    rehearse(settings.model)
     monitor, node = Monitor("local"), local_node(settings)
     board: dict[str, DirectWire] = {}
     wire: Wire
