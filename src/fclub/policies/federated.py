@@ -11,7 +11,8 @@ from numpy.random import SeedSequence
 
 from fclub.config import Privacy, Problem, Protocol
 from fclub.core.clustering import UserGraph
-from fclub.core.federation import GlobalClusters, LocalClusters
+from fclub.core.federation import LocalClusters
+from fclub.core.global_clusters import GlobalClusters
 from fclub.core.statistics import Packed
 from fclub.core.types import Counts, Floats, Indices
 from fclub.core.ucb import NoiseBounds, Rules, make_rules, ridge_bounds, tree_bounds

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fclub.core.clustering import merge, number_by_first
-from fclub.core.federation import (
+from fclub.core.global_clusters import (
     GlobalClusters,
     download_due,
     receive_upload,
@@ -15,8 +15,7 @@ from fclub.core.federation import (
 )
 from fclub.core.kernels import log_determinant
 from fclub.core.models import estimate_all
-from fclub.core.packing import flatten, rebuild
-from fclub.core.statistics import Statistics, pack_statistics, unpack_statistics
+from fclub.core.statistics import Statistics
 from fclub.core.types import Floats, Indices
 from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage
@@ -37,6 +36,7 @@ from fclub.protocol.messages import (
 )
 from fclub.protocol.overview import GlobalOverview, Member, global_overview
 from fclub.protocol.phase import PhaseClock
+from fclub.protocol.saved import State, load_global, save_global
 
 
 class GlobalServer:
@@ -256,24 +256,9 @@ class GlobalServer:
                 entries.append(ClusterPlan(write_id(cluster), write_statistics(statistics), sharing, k))
         return Plan(self.phase, renew, tuple(entries))
 
-    def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state_of(self) -> State:
         """Arrays and JSON-ready values from which `restore` continues."""
-        arrays = flatten(self.state, "world.") | pack_statistics(self.released, self.dim, "released.")
-        values: dict[str, Any] = {"phase": self.phase, "members": self.members, "reports": {}}
-        values["waiting"] = None if self.waiting is None else sorted(self.waiting)
-        for server, clusters in self.reports.items():
-            values["reports"][str(server)] = [cluster for cluster, _ in clusters]
-            arrays |= pack_statistics([st for _, st in clusters], self.dim, f"report{server}.")
-        return arrays, values
+        return save_global(self)
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        self.state = rebuild(self.state, arrays, "world.")
-        self.members = [(int(server), int(cluster)) for server, cluster in values["members"]]
-        self.released = unpack_statistics(arrays, "released.")
-        self.phase = int(values["phase"])
-        self.clock = PhaseClock(self.phase)
-        self.waiting = None if values["waiting"] is None else set(values["waiting"])
-        self.reports = {
-            int(server): list(zip(ids, unpack_statistics(arrays, f"report{server}."), strict=True))
-            for server, ids in values["reports"].items()
-        }
+        load_global(self, arrays, values)

@@ -18,14 +18,12 @@ from fclub.core.federation import (
 )
 from fclub.core.models import estimate_all
 from fclub.core.noise import advance_tree
-from fclub.core.packing import flatten, rebuild, with_row
+from fclub.core.packing import with_row
 from fclub.core.statistics import (
     Packed,
     Statistics,
     observe,
-    pack_statistics,
     total_by_label,
-    unpack_statistics,
 )
 from fclub.core.types import Indices, Matrix, Vector
 from fclub.core.ucb import Rules
@@ -49,6 +47,7 @@ from fclub.protocol.messages import (
 )
 from fclub.protocol.numbering import members_of, number_clusters
 from fclub.protocol.overview import LocalOverview, local_overview
+from fclub.protocol.saved import State, load_local, save_local
 from fclub.protocol.staged import Staged, tree_arrays
 
 
@@ -73,7 +72,7 @@ class LocalServer:
         link: Link,
     ) -> None:
         self.server = server
-        self.users = self._room = users
+        self.users = self.room = users
         self.rules = rules
         self.depth = depth
         self.dim = users.moment.shape[1]
@@ -105,7 +104,7 @@ class LocalServer:
         Before the first observation nothing tells it from those who are there: it is one of them.
         """
         row = len(self.users.counts)
-        self.users, self._room = with_row(self.users, self._room)
+        self.users, self.room = with_row(self.users, self.room)
         known = not self.users.counts.any()
         self.detector.add_user(known)
         if row == 0:
@@ -278,37 +277,9 @@ class LocalServer:
         for c, cluster in enumerate(self.ids):
             self.accounts.catch_up(self.began, cluster, int(leaves[c]) - 1, int(released[c]))
 
-    def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state_of(self) -> State:
         """Arrays and JSON-ready values from which `restore` continues."""
-        arrays = flatten(self.users, "users.") | flatten(self.clusters, "clusters.")
-        arrays |= {f"detector.{name}": array for name, array in self.detector.arrays().items()}
-        arrays |= {"cluster_of": self.cluster_of, "served_by": self.served_by}
-        arrays |= pack_statistics([statistics for _, statistics in self.held], self.dim, "held.")
-        values: dict[str, Any] = {"ids": self.ids, "groups": self.groups, "next_id": self.next_id}
-        values |= {"asked": self.asked, "held": [c for c, _ in self.held], "reported": self.reported}
-        values |= {"answered": self.answered, "began": self.began}
-        if self.staged is not None:
-            arrays |= flatten(self.staged, "staged.")
-            values["staged"] = {"phase": self.staged.phase, "ids": self.staged.ids}
-        return arrays, values
+        return save_local(self)
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        if len(self.users.counts) != len(arrays["users.counts"]):
-            self.users = self._room = Packed.zeros(len(arrays["users.counts"]), self.dim)
-        for name, array in flatten(self.users, "users.").items():
-            array[...] = arrays[name]
-        prefix = "detector."
-        own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-        self.detector.restore(own)
-        self.clusters = rebuild(self.clusters, arrays, "clusters.")
-        self.cluster_of, self.served_by = arrays["cluster_of"], arrays["served_by"]
-        self.ids, self.groups = list(values["ids"]), list(values["groups"])
-        self.next_id, self.asked = int(values["next_id"]), values["asked"]
-        self.reported, self.answered = int(values["reported"]), int(values["answered"])
-        self.began = int(values["began"])
-        self.held = list(zip(values["held"], unpack_statistics(arrays, "held."), strict=True))
-        staged = values.get("staged")
-        self.staged = None
-        if staged is not None:
-            empty = Staged.empty(**staged, dim=self.dim, depth=self.depth)
-            self.staged = rebuild(empty, arrays, "staged.")
+        load_local(self, arrays, values)

@@ -11,8 +11,8 @@ from fclub.core.clustering import number_by_first
 from fclub.core.evidence import noisy_information
 from fclub.core.mixture import SLOTS, concentration, make_slots, newcomer, sample_partitions
 from fclub.core.mixture_round import MixtureRound, feedback, recommend
-from fclub.core.packing import flatten, rebuild, with_row
-from fclub.core.statistics import Packed, Statistics, pack_statistics, total_by_label, unpack_statistics
+from fclub.core.packing import with_row
+from fclub.core.statistics import Packed, Statistics, total_by_label
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidMessage
 from fclub.protocol import trust
@@ -33,6 +33,7 @@ from fclub.protocol.numbering import Numbering
 from fclub.protocol.overview import LocalOverview
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.releases import Releases
+from fclub.protocol.saved import State, load_mixture, save_mixture
 
 EFFORT = 40_000
 """User visits per detection: fewer sweeps where there are many users."""
@@ -59,7 +60,7 @@ class MixtureLocal:
         clock: GeometricClock | None = None,
     ) -> None:
         self.server, self.rules = server, rules
-        self.state = self._room = state
+        self.state = self.room = state
         self.releases, self.rng, self.link, self.clock = releases, rng, link, clock
         self.dim = state.theta.shape[1]
         self.labels: Indices = np.zeros(len(state.theta), dtype=np.int64)
@@ -101,7 +102,7 @@ class MixtureLocal:
         mean, covariance = np.zeros(self.dim), prior
         if self.observations:
             mean, covariance = newcomer(self.state.theta, self.state.covariance, prior, self.alpha)
-        self.state, self._room = with_row(self.state, self._room)
+        self.state, self.room = with_row(self.state, self.room)
         self.state.row_of[row] = row
         self.state.theta[row], self.state.covariance[row] = mean, covariance
         self.state.vector[row] = np.linalg.solve(covariance, mean)
@@ -258,45 +259,9 @@ class MixtureLocal:
             shared_by=int(sharing) + 1,
         )
 
-    def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state_of(self) -> State:
         """Arrays and JSON-ready values from which `restore` continues."""
-        outside = self.outside.values()
-        arrays = flatten(self.state, "round.") | {"labels": self.labels, "joined": self.joined}
-        arrays |= {f"releases.{name}": array for name, array in self.releases.arrays().items()}
-        arrays |= pack_statistics([statistics for statistics, _, _ in outside], self.dim, "outside.")
-        return arrays, {
-            "alpha": self.alpha,
-            "gamma": self.gamma,
-            "ids": self.ids,
-            "groups": list(self.groups.items()),
-            "told": list(self.told.items()),
-            "outside": [(number, noise, k) for number, (_, noise, k) in self.outside.items()],
-            "unanswered": self.unanswered,
-            "clock": None if self.clock is None else [self.clock.phase, self.clock.next_start],
-            "numbering": self.numbering.state_of(),
-            "rng": self.rng.bit_generator.state,
-        }
+        return save_mixture(self)
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        if len(arrays["labels"]) == len(self.labels):
-            for name, array in flatten(self.state, "round.").items():
-                array[...] = arrays[name]
-        else:
-            self.state = self._room = rebuild(self.state, arrays, "round.")
-        prefix = "releases."
-        own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-        self.releases.restore(own, self.users)
-        self.labels, self.joined, self.ids = arrays["labels"], arrays["joined"], list(values["ids"])
-        self.alpha, self.gamma = values["alpha"], values["gamma"]
-        self.groups, self.told = dict(values["groups"]), dict(values["told"])
-        self.outside = {
-            number: (statistics, noise, clusters)
-            for (number, noise, clusters), statistics in zip(
-                values["outside"], unpack_statistics(arrays, "outside."), strict=True
-            )
-        }
-        self.unanswered = bool(values["unanswered"])
-        if self.clock is not None:
-            self.clock.phase, self.clock.next_start = values["clock"]
-        self.numbering.restore(values["numbering"])
-        self.rng.bit_generator.state = values["rng"]
+        load_mixture(self, arrays, values)

@@ -14,6 +14,7 @@ from fclub.core import club, independent, mixture_round, sclub
 from fclub.core import federation as fed
 from fclub.core.borrowing import borrowed
 from fclub.core.compiling import compiled, for_types, inner
+from fclub.core.global_clusters import download_due, receive_upload, take_download
 from fclub.core.statistics import observe
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.environments.world import World, draw_items, draw_reward, draw_user, regret_of
@@ -41,13 +42,13 @@ def _federated_feedback(state: Federation, user: int, x: Vector, y: float) -> No
             for j in range(side):
                 gaussian[i, j] = state.noise.standard_normal()
         count = fed.release(state.local, c, gaussian, state.rules, gram, moment)
-        fed.receive_upload(state.world, c, gram, moment, count, state.rules)
+        receive_upload(state.world, c, gram, moment, count, state.rules)
         state.events[0] += 1
         k = state.world.group[c]
         for position in range(state.world.starts[k], state.world.starts[k + 1]):
             other = state.world.members[position]
-            if fed.download_due(state.world, other, state.rules):
-                count = fed.take_download(state.world, other, gram, moment)
+            if download_due(state.world, other, state.rules):
+                count = take_download(state.world, other, gram, moment)
                 fed.add_statistics(state.local, other, gram, moment, count)
                 state.events[1] += 1
 

@@ -1,0 +1,52 @@
+"""A small version of the table in docs/plus.md: ten thousand rounds instead of a hundred thousand.
+
+The limits leave room for three seeds; `benchmarks/compare.py` measures the real ones.
+"""
+
+import numpy as np
+import pytest
+
+import fclub
+
+SEEDS, ROUNDS = range(3), 10_000
+LOCAL = ("club", "sclub", "linucb")
+
+
+def play(policy: str, placement: str) -> list[fclub.Trace]:
+    environment = fclub.make_environment("synthetic", placement=placement)
+    return [fclub.simulate(policy, environment, ROUNDS, seed) for seed in SEEDS]
+
+
+def regret(traces: list[fclub.Trace]) -> float:
+    return float(np.mean([trace.regret[-1] for trace in traces]))
+
+
+def sent(traces: list[fclub.Trace]) -> float:
+    return float(np.mean([trace.communications["total"][-1] for trace in traces]))
+
+
+@pytest.mark.parametrize(
+    ("placement", "exact", "private"), [("blocks", 0.85, 0.95), ("spread", 0.8, 0.95)]
+)
+def test_sharing_beats_every_local_baseline_within_its_budget(
+    placement: str, exact: float, private: float
+) -> None:
+    best = min(regret(play(name, placement)) for name in LOCAL)
+    assert regret(play("fclub-plus", placement)) < exact * best
+    noisy = play("cdp-fclub-plus", placement)
+    assert regret(noisy) < private * best
+    assert sent(noisy) < 0.05 * sent(play("fclub-dc", placement))
+    for trace in noisy:
+        privacy = trace.settings["privacy"]
+        (epsilon, delta), *_ = privacy["spent"]
+        assert delta == privacy["claimed"][1]
+        assert epsilon <= privacy["claimed"][0] * (1 + 1e-9)
+
+
+def test_sharing_does_not_hurt_where_nobody_is_alike() -> None:
+    environment = fclub.make_environment("synthetic", clusters=40)
+    alone, shared = (
+        np.mean([fclub.simulate(name, environment, ROUNDS, seed).regret[-1] for seed in SEEDS])
+        for name in ("linucb", "fclub-plus")
+    )
+    assert shared < 1.15 * alone
