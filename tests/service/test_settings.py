@@ -83,9 +83,10 @@ def test_tokens() -> None:
     token = new_token()
     guard = Guard(Http(tokens=[hash_token(token)]))
     header = f"Bearer {token}".encode()
-    assert guard.allows(header, "application")
-    assert not guard.allows(header, "admin")
-    assert not guard.allows(b"", "application")
+    for _ in range(2):
+        assert guard.allows(header, "application")
+        assert not guard.allows(header, "admin"), "what proves one role does not prove the other"
+        assert not guard.allows(b"", "application")
     with pytest.raises(InvalidSetting, match=r"http\.tokens"):
         Guard(Http())
 
