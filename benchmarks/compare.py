@@ -53,6 +53,12 @@ ABLATION = {
     "level transcript": Setting(PRIVATE, {"level": "transcript"}),
     "level interactive": Setting(PRIVATE, {"level": "interactive"}),
     "merging without margin": Setting(PRIVATE, {"margin": 0.0}),
+    "detection with 4 sweeps": Setting(PRIVATE, {"sweeps": 4}),
+    "detection twice as often": Setting(PRIVATE, {"ratio": 1.05}),
+    "trigger at 20 observations": Setting(PRIVATE, {"first_release": 20}),
+    "trigger at growth by 1.3": Setting(PRIVATE, {"release_ratio": 1.3}),
+    "scoring without exploration": Setting(PRIVATE, {"exploration": 0.0}),
+    "printed detection, trigger and tree": Setting("cdp-fclub-dc"),
 }
 CASES: dict[str, tuple[Setting, dict[str, Setting]]] = {
     "blocks": (synthetic(), PAPER | ALONE | ABLATION),
