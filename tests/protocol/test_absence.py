@@ -187,33 +187,18 @@ def opposed(locals_: list[LocalServer], rounds: int = 400) -> None:
                 local.observe(0, x, float(x @ theta))
 
 
-def test_a_late_server_joins_its_kind_and_the_others_are_told_the_difference() -> None:
+@pytest.mark.parametrize("late", [1, 2])
+def test_a_late_server_joins_its_kind_or_stays_alone(late: int) -> None:
+    """The others are told the difference."""
     locals_, hub = federation(servers=3, users=1)
     hub.begin_phase(1)
     opposed(locals_)
-    link = link_of(hub)
-    link.away.add(1)
+    link_of(hub).away.add(late)
     hub.begin_phase(2)
     opposed(locals_)
     hub.close_phase()
-    link.return_of(1)
-    group = dict(zip(hub.members, hub.state.group.tolist(), strict=True))
-    kinds = {server: k for (server, _), k in group.items()}
-    assert kinds[0] == kinds[1] != kinds[2]
-    check_books(locals_, hub)
-
-
-def test_a_late_server_of_a_new_kind_stays_alone() -> None:
-    locals_, hub = federation(servers=3, users=1)
-    hub.begin_phase(1)
-    opposed(locals_)
-    link = link_of(hub)
-    link.away.add(2)
-    hub.begin_phase(2)
-    opposed(locals_)
-    hub.close_phase()
-    link.return_of(2)
-    kinds = {s: int(k) for (s, _), k in zip(hub.members, hub.state.group, strict=True)}
+    link_of(hub).return_of(late)
+    kinds = {server: int(k) for (server, _), k in zip(hub.members, hub.state.group, strict=True)}
     assert kinds[0] == kinds[1] != kinds[2]
     check_books(locals_, hub)
 

@@ -82,6 +82,16 @@ class Pump:
         for node in (self.hub, *self.locals.values()):
             node.store.close()
 
+    def restart(self, snapshot: bool) -> None:
+        """Every node is opened again from its store, with a snapshot of two of them or without."""
+        if snapshot:
+            self.locals["s0"].snapshot()
+            self.hub.snapshot()
+            self.run()
+        self.close()
+        self.hub = self.open_hub()
+        self.locals = {name: self.open_local(name) for name in self.names}
+
 
 def totals(pump: Pump) -> tuple[int, int, int]:
     """Observations: own, known to the global server, not known to it yet."""

@@ -99,13 +99,7 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path: Path, policy: str) ->
     for step in range(12):
         play(pump, environment, 10)
         before = [*pump.hub.server.state, *pump.locals["s0"].server.clusters]
-        if step % 3 == 2:
-            pump.locals["s0"].snapshot()
-            pump.hub.snapshot()
-            pump.run()
-        pump.close()
-        pump.hub = pump.open_hub()
-        pump.locals = {name: pump.open_local(name) for name in pump.names}
+        pump.restart(snapshot=step % 3 == 2)
         after = [*pump.hub.server.state, *pump.locals["s0"].server.clusters]
         for old, new in zip(before, after, strict=True):
             np.testing.assert_array_equal(old, new)

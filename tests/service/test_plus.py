@@ -74,13 +74,7 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path: Path, name: str) -> N
     for step in range(8):
         play(pump, environment, 25)
         before = states(pump)
-        if step % 3 == 2:
-            pump.locals["s0"].snapshot()
-            pump.hub.snapshot()
-            pump.run()
-        pump.close()
-        pump.hub = pump.open_hub()
-        pump.locals = {name: pump.open_local(name) for name in pump.names}
+        pump.restart(snapshot=step % 3 == 2)
         assert states(pump) == before
     own, reported, waiting = totals(pump)
     assert own == reported + waiting == 200

@@ -22,7 +22,7 @@ AXES = {
     "m": "true clusters m",
     "n": "users n",
 }
-BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0)
+BUDGETS = VARIED["epsilon"]
 DELTAS = {0.1: "0.1", 1e-5: "0.00001"}
 RATIOS = (1.001, 1.01, 1.1, 1.5, 2.0, 5.0, 20.0)
 
