@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fclub.service.runtime import Arrival, Deliver
+from fclub.service.tasks import end
 
 
 class DirectWire:
@@ -35,5 +36,4 @@ class DirectWire:
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)

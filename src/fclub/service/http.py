@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fclub.errors import FclubError, InvalidInput
 from fclub.service.local_node import OtherReward, UnknownDecision
 from fclub.service.monitoring import Monitor
+from fclub.service.runtime import NotStored
 from fclub.service.security import ADMIN, APPLICATION, Guard
 from fclub.service.settings import Http
 
@@ -53,6 +54,7 @@ STATUS: tuple[tuple[type[FclubError], int], ...] = (
     (TooLarge, 413),
     (InvalidInput, 422),
     (TooFast, 429),
+    (NotStored, 503),
 )
 
 Body = TypeVar("Body")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 
 import nats
@@ -24,14 +25,20 @@ from nats.js.errors import NotFoundError
 from fclub.service.local_node import GLOBAL
 from fclub.service.monitoring import Monitor
 from fclub.service.runtime import Deliver
+from fclub.service.tasks import end
 
 UP_STREAM = "UP"
 BATCH = 256
 POLL_SECONDS = 1.0
+PREPARED_SECONDS = 0.2
+CLOSE_SECONDS = 5.0
 DUPLICATE_SECONDS = 120.0
 PULL = json.dumps({"batch": BATCH, "expires": int(POLL_SECONDS * 1e9)}).encode()
 NOTHING_NEW = ("404", "408")
 """How the broker ends a pull for want of messages."""
+
+NOBODY_THERE = "503"
+"""How it answers one for a stream that it does not have."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,10 @@ class Broker:
     user: str
     password: str
     tls: ssl.SSLContext | None = None
+
+
+class _NotPrepared(NatsError):
+    """The broker does not have the stream yet."""
 
 
 def _status(message: Msg) -> str:
@@ -61,6 +72,7 @@ class NatsWire:
         self._servers = servers or []
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
+        self._told = False
 
     @property
     def connected(self) -> bool:
@@ -76,6 +88,11 @@ class NatsWire:
                 if self._client is None:
                     self._client = await self._connect()
                 await self._consume(self._client, deliver)
+            except _NotPrepared:
+                if not self._told:
+                    self.monitor.event("waiting for the global server to prepare the streams")
+                self._told = True
+                await asyncio.sleep(PREPARED_SECONDS)
             except (TimeoutError, NatsError, OSError) as error:
                 self.monitor.wire_failed(error)
                 await asyncio.sleep(POLL_SECONDS)
@@ -114,6 +131,7 @@ class NatsWire:
                 frames = [message for message in messages if not _status(message)]
                 asked = asked - len(frames) if len(frames) == len(messages) else 0
                 if frames:
+                    self._told = False
                     await deliver([(self._sender(m.subject), m.data) for m in frames])
                     for message in frames:
                         await message.ack()
@@ -127,6 +145,8 @@ class NatsWire:
         while subscription.pending_msgs:
             messages.append(await subscription.next_msg())
         for message in messages:
+            if _status(message) == NOBODY_THERE:
+                raise _NotPrepared
             if _status(message) not in ("", *NOTHING_NEW):
                 raise NatsError(f"the broker answers with status {_status(message)}")
         return messages
@@ -165,12 +185,12 @@ class NatsWire:
         headers = None if message_id is None else {"Nats-Msg-Id": message_id}
         try:
             await self._client.publish(subject, frame, headers=headers)
-        except NatsError as error:
+        except (NatsError, OSError) as error:
             self.monitor.wire_failed(error)
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)
         if self._client is not None:
-            await self._client.close()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._client.close(), CLOSE_SECONDS)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Protocol
 
@@ -13,11 +14,16 @@ from fclub.errors import FclubError
 from fclub.service.channel import Changes, Channel
 from fclub.service.monitoring import Monitor
 from fclub.service.store import Store
+from fclub.service.tasks import end
 
 Arrival = tuple[str, bytes]
 """Sender and frame."""
 
 Deliver = Callable[[list[Arrival]], Awaitable[None]]
+
+
+class NotStored(FclubError):
+    """The store has failed; what was asked may be lost and should be asked again."""
 
 
 class Node(Protocol):
@@ -52,7 +58,11 @@ class Wire(Protocol):
 
 
 class Runner:
-    """Runs one node on this event loop. A failed commit is fatal: memory would be ahead of the disk."""
+    """Runs one node on this event loop.
+
+    What fails unexpectedly is fatal, since memory may then be ahead of the disk: `failure` says so, and
+    nothing is acknowledged any more.
+    """
 
     def __init__(self, node: Node, wire: Wire, monitor: Monitor, resend_seconds: float = 1.0) -> None:
         self.node, self.wire, self.monitor = node, wire, monitor
@@ -61,6 +71,7 @@ class Runner:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._wake = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
+        self._served: list[asyncio.Future[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._attempt = 0
 
@@ -75,12 +86,22 @@ class Runner:
         await self.wire.start(self._deliver)
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._fail(task.exception() or RuntimeError("a loop has ended"))
+
+    def _fail(self, error: BaseException) -> None:
+        """What waits for the disk must not wait for ever."""
         assert self.failure is not None
-        if not task.cancelled() and task.exception() is not None and not self.failure.done():
-            self.failure.set_exception(task.exception() or RuntimeError())
+        if not self.failure.done():
+            self.failure.set_exception(error)
+        for waiter in self._served + self._waiting:
+            if not waiter.done():
+                waiter.set_exception(NotStored(f"nothing is stored any more: {error}"))
 
     async def commit(self) -> None:
         """Return when everything that the node has done so far is on disk."""
+        if self.failure is not None and self.failure.done():
+            raise NotStored(f"nothing is stored any more: {self.failure.exception()}")
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self._wake.set()
@@ -92,14 +113,14 @@ class Runner:
             await self._wake.wait()
             self._wake.clear()
             changes = self.node.take()
-            waiting, self._waiting = self._waiting, []
+            self._served, self._waiting = self._waiting, []
             if changes.statements:
                 # Statements run here, since in another thread each would wait for the interpreter's
                 # lock; only the wait for the disk is worth a thread.
                 self.node.store.stage(changes.statements)
                 await loop.run_in_executor(self._thread, self.node.store.commit)
             self.node.committed(changes)
-            for waiter in waiting:
+            for waiter in self._served:
                 if not waiter.done():
                     waiter.set_result(None)
             for notice in changes.notices:
@@ -139,15 +160,17 @@ class Runner:
                 self.node.receive(sender, data)
             except FclubError as error:
                 self.monitor.refused(sender, error)
+            except Exception as error:
+                self._fail(error)
+                raise
         await self.commit()
 
     async def stop(self) -> None:
         """Leave a snapshot behind and close everything."""
         await self.wire.stop()
-        self.node.snapshot()
-        await self.commit()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(NotStored):
+            self.node.snapshot()
+            await self.commit()
+        await end(*self._tasks)
         self._thread.shutdown()
         self.node.store.close()

@@ -26,6 +26,7 @@ from fclub.service.parts import global_node, local_node, policy_of, rehearse
 from fclub.service.runtime import Runner, Wire
 from fclub.service.security import broker_of
 from fclub.service.settings import GlobalSettings, Http, LocalSettings
+from fclub.service.tasks import end
 
 SWITCH_SECONDS = 0.0005
 """A commit that is done waits at most so long for the interpreter's lock before it can say so."""
@@ -46,9 +47,7 @@ async def running(runner: Runner, *extra: Any) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*tasks)
         await runner.stop()
 
 
