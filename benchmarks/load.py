@@ -58,6 +58,9 @@ class Connection(asyncio.Protocol):
 Round = Callable[[Connection], Awaitable[int]]
 """Something to do again and again; returns the number of its requests."""
 
+Timed = Callable[[Connection, float], Awaitable[list[float]]]
+"""The same, but returns how long its requests took; it was due at the given time."""
+
 
 def _body(rng: np.random.Generator) -> bytes:
     rows = rng.standard_normal((ITEMS, DIM))
@@ -140,25 +143,33 @@ async def throughput(port: int, token: str, play: Round, count: int, seconds: fl
         return done / (time.monotonic() - start)
 
 
-async def latencies(port: int, token: str, count: int, seconds: float, rate: float) -> list[float]:
-    """Seconds of each request at `rate` requests per second.
+async def timed_hello(connection: Connection, due: float) -> list[float]:
+    await connection.post(b"/", random.choice(BODIES))
+    return [time.monotonic() - due]
 
-    Visits come when they are due, whether or not the server keeps up: a recommendation's time runs
-    from then. The feedback's runs from the answer before it.
-    """
+
+async def timed_visit(connection: Connection, due: float) -> list[float]:
+    """A recommendation's time runs from when it was due, the feedback's from the answer before it."""
+    shown = await connection.post(b"/v1/recommend", random.choice(BODIES))
+    answered = time.monotonic()
+    await connection.post(b"/v1/feedback", feedback_on(shown))
+    return [answered - due, time.monotonic() - answered]
+
+
+async def latencies(
+    port: int, token: str, play: Timed, count: int, seconds: float, rate: float
+) -> list[float]:
+    """Seconds of each request; `rate` plays per second come when they are due, come what may."""
     samples: list[float] = []
 
     async def paced(connection: Connection, offset: float) -> None:
-        due, step = time.monotonic() + offset, 2 * count / rate
+        due, step = time.monotonic() + offset, count / rate
         while due < end:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            shown = await connection.post(b"/v1/recommend", random.choice(BODIES))
-            answered = time.monotonic()
-            await connection.post(b"/v1/feedback", feedback_on(shown))
-            samples.extend((answered - due, time.monotonic() - answered))
+            samples.extend(await play(connection, due))
             due += step
 
     async with connections(port, count, token) as found:
         end = time.monotonic() + seconds
-        await asyncio.gather(*(paced(c, k * 2 / rate) for k, c in enumerate(found)))
+        await asyncio.gather(*(paced(c, k / rate) for k, c in enumerate(found)))
     return samples

@@ -121,3 +121,17 @@ def test_permuting_items_permutes_the_choice(seed: int, d: int, count: int) -> N
 def test_first_of_equals_wins() -> None:
     items = np.ones((4, 3)) / 2
     assert kernels.choose(items, np.ones(3), np.eye(3), 1.0) == 0
+
+
+@given(seeds, st.integers(0, 6), dims)
+def test_largest(seed: int, count: int, d: int) -> None:
+    rows = np.random.default_rng(seed).standard_normal((count, d))
+    assert kernels.largest_square(rows) == pytest.approx(max((rows**2).sum(axis=1), default=0.0))
+    assert kernels.largest_entry(rows) == max(np.abs(rows).ravel(), default=0.0)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_nan_is_never_hidden_by_a_larger_row(place: int) -> None:
+    rows = np.array([[3.0, 4.0], [1.0, 0.0], [6.0, 8.0]])
+    rows[place, 0] = np.nan
+    assert math.isnan(kernels.largest_square(rows))

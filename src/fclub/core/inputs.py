@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from fclub.core.kernels import largest_square
 from fclub.core.types import Matrix, Vector
 from fclub.errors import EmptyItems, InvalidFeatures, InvalidReward
 
@@ -29,7 +30,7 @@ def _check_rows(array: Matrix, dim: int) -> None:
             f"features have length {array.shape[-1]}, expected {dim}", array.shape[-1]
         )
     # NaN and infinity show in the norm: one look at the usual input is enough.
-    norm = math.sqrt(np.einsum("...d,...d->...", array, array).max())
+    norm = math.sqrt(largest_square(array.reshape(-1, dim)))
     if not norm <= 1.0 + NORM_TOLERANCE:
         if not np.all(np.isfinite(array)):
             raise InvalidFeatures("features must be finite", array)

@@ -96,6 +96,29 @@ def dot(a: Vector, b: Vector) -> float:
 
 
 @compiled
+def largest_square(rows: Matrix) -> float:
+    """The largest squared norm of a row; nan if an entry is nan."""
+    largest = 0.0
+    for i in range(rows.shape[0]):
+        square = dot(rows[i], rows[i])
+        if square != square:
+            return nan
+        if square > largest:
+            largest = square
+    return largest
+
+
+@compiled
+def largest_entry(matrix: Matrix) -> float:
+    """The largest absolute value of an entry; all of them are finite."""
+    largest = 0.0
+    for i in range(matrix.shape[0]):
+        for j in range(matrix.shape[1]):
+            largest = max(largest, abs(matrix[i, j]))
+    return largest
+
+
+@compiled
 def distance(a: Vector, b: Vector) -> float:
     """‖a − b‖₂."""
     total = 0.0

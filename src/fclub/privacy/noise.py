@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from math import sqrt
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -58,9 +59,9 @@ class SecureNoise:
     def gaussian(self, side: int) -> Matrix:
         size = self.summands * side * side
         cells = np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(12)
-        normal: Matrix = ndtri((cells.astype(np.float64) + 0.5) * 2.0**-52)
-        total = normal.reshape(self.summands, side, side).sum(axis=0)
-        return np.asarray(total / np.sqrt(self.summands), dtype=np.float64)
+        normal: Matrix = ndtri((cells + 0.5) * 2.0**-52)
+        total: Matrix = normal.reshape(self.summands, side, side).sum(axis=0)
+        return total / sqrt(self.summands)
 
 
 class DiscreteNoise:

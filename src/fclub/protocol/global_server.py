@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fclub.core.clustering import merge, number_by_first
+from fclub.core.compiling import Direct
 from fclub.core.global_clusters import (
     GlobalClusters,
     download_due,
@@ -55,6 +56,7 @@ class GlobalServer:
         self.members: list[Member] = []
         self.released: list[Statistics] = []
         self.state = GlobalClusters.zeros(np.zeros(0, dtype=np.int64), dim)
+        self._receive_upload, self._download_due = Direct(receive_upload), Direct(download_due)
 
     @property
     def reported(self) -> int:
@@ -133,11 +135,10 @@ class GlobalServer:
         k = self.state.group[member]
         trust.check_upload(statistics, self.state.gram[k], self.rules)
         self.released[member] += statistics
-        receive_upload(
-            self.state, member, statistics.gram, statistics.moment, statistics.count, self.rules
-        )
+        parts = statistics.gram, statistics.moment, statistics.count
+        self._receive_upload(self.state, member, *parts, self.rules)
         for other in self.state.members[self.state.starts[k] : self.state.starts[k + 1]]:
-            if download_due(self.state, other, self.rules):
+            if self._download_due(self.state, other, self.rules):
                 self._send_download(int(other))
 
     def _member(self, server: int, cluster: int) -> int:

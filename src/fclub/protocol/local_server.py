@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fclub.core.clustering import most_alike
+from fclub.core.compiling import Direct
 from fclub.core.federation import (
     LocalClusters,
     absorb,
@@ -91,6 +92,8 @@ class LocalServer:
         self.asked: int | None = None
         self.answered = self.began = 0
         self.next_id = 0
+        self._recommend, self._observe = Direct(recommend), Direct(observe)
+        self._absorb, self._release = Direct(absorb), Direct(release)
 
     def _first_clusters(self, count: int) -> LocalClusters:
         """Everybody together, as long as there has been no plan; nothing without users."""
@@ -123,19 +126,19 @@ class LocalServer:
     def recommend(self, row: int, items: Matrix) -> int:
         """Alg. 1, line 12."""
         c = self.served_by[row]
-        index = recommend(self.clusters, c, items, self.rules)
+        index: int = self._recommend(self.clusters, c, items, self.rules)
         if math.isnan(self.clusters.growth[c]):
             raise NumericalError(f"statistics of a cluster of server {self.server} are indefinite")
         return index
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         """Alg. 1, line 13, and Alg. 3."""
-        observe(self.users, row, x, y)
+        self._observe(self.users, row, x, y)
         c = int(self.served_by[row])
-        if absorb(self.clusters, c, x, y, self.rules):
+        if self._absorb(self.clusters, c, x, y, self.rules):
             gram, moment = np.empty((self.dim, self.dim)), np.empty(self.dim)
             gaussian = self.noise.gaussian(self.dim + 1)
-            count = release(self.clusters, c, gaussian, self.rules, gram, moment)
+            count = self._release(self.clusters, c, gaussian, self.rules, gram, moment)
             self._hand_out(c, Statistics(gram, moment, int(count)))
         if self.users.counts[row].bit_count() == 1 and row in self.detector.guests:
             self._serve([row])

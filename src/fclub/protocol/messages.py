@@ -157,6 +157,15 @@ def _triangle(dim: int) -> tuple[Indices, Indices]:
     return rows, columns
 
 
+@lru_cache(maxsize=64)
+def _places(dim: int) -> Indices:
+    """Where in the triangle each entry of the symmetric matrix is."""
+    rows, columns = _triangle(dim)
+    places = np.empty((dim, dim), dtype=np.int64)
+    places[rows, columns] = places[columns, rows] = np.arange(len(rows))
+    return places
+
+
 def write_statistics(statistics: Statistics) -> bytes:
     """Count, upper triangle of the Gram matrix, moment: 8 bytes each, little-endian."""
     rows, columns = _triangle(statistics.dim)
@@ -174,18 +183,15 @@ def read_statistics(data: bytes, dim: int) -> Statistics:
 
     The count has a sign: a download that corrects a cluster after a late report may take away.
     """
-    rows, columns = _triangle(dim)
+    rows, _ = _triangle(dim)
     expected = 8 * (1 + len(rows) + dim)
     if len(data) != expected:
         raise InvalidMessage(f"statistics have {len(data)} bytes, expected {expected} for d={dim}")
     (count,) = struct.unpack_from("<q", data)
     values = np.frombuffer(data, dtype="<f8", offset=8).astype(np.float64)
-    if not np.all(np.isfinite(values)):
+    if not np.isfinite(values).all():
         raise InvalidMessage("statistics are not finite")
-    gram = np.empty((dim, dim))
-    gram[rows, columns] = values[: len(rows)]
-    gram[columns, rows] = values[: len(rows)]
-    return Statistics(gram, values[len(rows) :], count)
+    return Statistics(values[_places(dim)], values[len(rows) :], count)
 
 
 def read_released(data: bytes, noise: float, dim: int) -> tuple[Statistics, float]:

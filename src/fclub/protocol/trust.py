@@ -13,7 +13,7 @@ from math import isnan, log2, sqrt
 
 import numpy as np
 
-from fclub.core.kernels import log_determinant
+from fclub.core.kernels import largest_entry, log_determinant
 from fclub.core.statistics import Statistics
 from fclub.core.types import Matrix
 from fclub.core.ucb import Rules
@@ -87,9 +87,9 @@ def _check(statistics: Statistics, shift: float, std: float) -> None:
         raise InvalidMessage(f"statistics count {count} observations")
     noise = DEVIATIONS * std * sqrt(2.0 * d)
     slack = ROUNDING * (1.0 + count)
-    if float(np.abs(statistics.gram).max()) > count + shift + noise + slack:
+    if largest_entry(statistics.gram) > count + shift + noise + slack:
         raise InvalidMessage(f"an entry beyond its {count} observations")
-    if float(np.abs(statistics.moment).max()) > count + noise + slack:
+    if largest_entry(statistics.moment.reshape(1, -1)) > count + noise + slack:
         raise InvalidMessage(f"a moment beyond its {count} observations")
     excess = float(np.trace(statistics.gram)) - d * shift
     if not -noise - slack <= excess <= count + noise + slack:

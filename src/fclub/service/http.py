@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fclub.errors import FclubError, InvalidInput
-from fclub.service.local_node import OtherReward, UnknownDecision
+from fclub.service.decisions import OtherReward, UnknownDecision
 from fclub.service.monitoring import Monitor
 from fclub.service.runtime import NotStored
 from fclub.service.security import ADMIN, APPLICATION, Guard
@@ -67,16 +67,16 @@ def status_of(error: FclubError) -> int:
     return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
 
 
-class _Json(Response):
-    """JSON has two headers; to work out which ones takes longer than to write them."""
-
-    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
-        length = b"%d" % len(self.body)
-        self.raw_headers = [(b"content-type", b"application/json"), (b"content-length", length)]
-
-
 def json_response(value: Any, status: int = 200) -> Response:
-    return _Json(_encoder.encode(value), status)
+    return Response(_encoder.encode(value), status, media_type="application/json")
+
+
+async def _send_json(send: Send, value: Any, status: int) -> None:
+    """The usual answer, without the objects that would make it."""
+    body = _encoder.encode(value)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _header(scope: Scope, name: bytes) -> bytes:
@@ -113,18 +113,22 @@ class _Endpoint:
         self._traffic = gate.monitor.traffic.route(path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start, request = time.perf_counter(), Request(scope, receive)
+        start, request, status = time.perf_counter(), Request(scope, receive), 200
+        value: Any
         try:
             if self._role is not None:
                 self._gate.admit(request, self._role)
             value = await self._answer(request)
-            response = value if isinstance(value, Response) else json_response(value)
         except FclubError as error:
-            response = json_response({"error": str(error)}, status_of(error))
+            value, status = {"error": str(error)}, status_of(error)
         except ClientDisconnect:
-            response = json_response({"error": "the client went away"}, 400)
-        self._traffic.add(response.status_code, time.perf_counter() - start)
-        await response(scope, receive, send)
+            value, status = {"error": "the client went away"}, 400
+        if isinstance(value, Response):
+            self._traffic.add(value.status_code, time.perf_counter() - start)
+            await value(scope, receive, send)
+        else:
+            self._traffic.add(status, time.perf_counter() - start)
+            await _send_json(send, value, status)
 
 
 class Gate:

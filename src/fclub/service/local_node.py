@@ -6,16 +6,14 @@ stored into `changes`; its owner commits them, and only then answers and sends.
 
 from __future__ import annotations
 
-import os
 import struct
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fclub.core.types import Matrix, Vector
-from fclub.errors import FclubError, InvalidFile, WrongDirection
+from fclub.errors import InvalidFile, WrongDirection
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.local_server import LocalServer
@@ -23,27 +21,13 @@ from fclub.protocol.messages import Message, decode, encode
 from fclub.protocol.mixture_local import MixtureLocal
 from fclub.service.books import Books
 from fclub.service.channel import Changes, Channel
+from fclub.service.decisions import Decisions, OtherReward, Shown, UnknownDecision
 from fclub.service.frames import Receipt, decode_frame
 from fclub.service.noise import RecordedNoise
 from fclub.service.store import Store, log_statements, snapshot_statements
 
 GLOBAL = "global"
 SNAPSHOT_EVERY = 20_000
-RECENT_DECISIONS = 10_000
-FORGOTTEN_AT_ONCE = 500
-
-
-class UnknownDecision(FclubError):
-    """No decision of that id was made here, or it is too old."""
-
-
-class OtherReward(FclubError):
-    """The decision already has another reward."""
-
-
-def _moment(seconds: float) -> bytes:
-    """How the id of a decision made then begins."""
-    return int(seconds * 1000).to_bytes(6, "big")
 
 
 @dataclass(frozen=True)
@@ -74,8 +58,7 @@ class LocalNode:
         self.rows: dict[str, int] = {}
         self.entry = self.snapshot_entry = 0
         self.feedbacks = 0
-        self._fresh: dict[bytes, float] = {}
-        self._recent: dict[bytes, tuple[int, bytes]] = {}
+        self.decisions = Decisions(store)
         server.link = self
         self._recover()
 
@@ -95,16 +78,8 @@ class LocalNode:
         if row is None:
             row = self._add_user(user)
         index = self.server.recommend(row, items)
-        made = time.time()
-        key = _moment(made) + os.urandom(10)
-        features = items[index].tobytes()
-        self.changes.write(
-            "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, NULL)", key, row, ids[index], features, made
-        )
-        self._recent[key] = (row, features)
-        if len(self._recent) > RECENT_DECISIONS:
-            del self._recent[next(iter(self._recent))]
-        return Decision(key.hex(), index)
+        shown = Shown(row, items[index].tobytes())
+        return Decision(self.decisions.add(shown, ids[index], self.changes).hex(), index)
 
     def _add_user(self, user: str) -> int:
         row = self.server.add_user()
@@ -115,39 +90,22 @@ class LocalNode:
 
     def feedback(self, decision: str, reward: float) -> bool:
         """Learn from a reward; False if it is known already."""
-        key, known = self._decision(decision)
-        if known is None:
-            raise UnknownDecision(f"there is no decision {decision!r}")
-        row, features, old = known
-        if old is not None:
-            if old != reward:
-                raise OtherReward(f"decision {decision!r} already has another reward")
-            return False
-        self.server.observe(row, np.frombuffer(features).copy(), reward)
-        self._fresh[key] = reward
-        self.changes.rewards.append(key)
-        self.feedbacks += 1
-        self.changes.write("UPDATE decisions SET reward = ? WHERE id = ?", reward, key)
-        self._log("observe", "", struct.pack("<qd", row, reward) + features)
-        return True
-
-    def _decision(self, decision: str) -> tuple[bytes, tuple[int, bytes, float | None] | None]:
-        """A stored decision; its reward may still be on the way to the disk.
-
-        Most rewards come soon: the last decisions without one are at hand, the others are read.
-        """
         try:
             key = bytes.fromhex(decision)
         except ValueError:
-            return b"", None
-        recent = self._recent.pop(key, None)
-        if recent is not None:
-            return key, (*recent, None)
-        sql = "SELECT row, features, reward FROM decisions WHERE id = ?"
-        found = self.store.reader.execute(sql, (key,)).fetchone()
-        if found is not None and key in self._fresh:
-            found = (*found[:2], self._fresh[key])
-        return key, found
+            key = b""
+        shown = self.decisions.find(key)
+        if shown is None:
+            raise UnknownDecision(f"there is no decision {decision!r}")
+        if shown.reward is not None:
+            if shown.reward != reward:
+                raise OtherReward(f"decision {decision!r} already has another reward")
+            return False
+        self.server.observe(shown.row, np.frombuffer(shown.features).copy(), reward)
+        self.decisions.reward(key, reward, self.changes)
+        self.feedbacks += 1
+        self._log("observe", "", struct.pack("<qd", shown.row, reward) + shown.features)
+        return True
 
     def receive(self, sender: str, data: bytes) -> None:
         """A frame of the global server; one that was applied before only gets its receipt again."""
@@ -182,19 +140,8 @@ class LocalNode:
         self.changes.statements += snapshot_statements(self.entry, arrays, values)
 
     def forget(self, before: float) -> bool:
-        """Drop some decisions made before a time; False if there are none. Feedback is unknown then.
-
-        Not all at once: requests wait meanwhile. Ids begin with the time, so nothing is searched.
-        """
-        first = _moment(before)
-        while self._recent and (oldest := next(iter(self._recent))) < first:
-            del self._recent[oldest]
-        old = "FROM decisions WHERE id < ?"
-        if self.store.reader.execute(f"SELECT 1 {old} LIMIT 1", (first,)).fetchone() is None:
-            return False
-        sql = f"DELETE FROM decisions WHERE id IN (SELECT id {old} ORDER BY id LIMIT ?)"
-        self.changes.write(sql, first, FORGOTTEN_AT_ONCE)
-        return True
+        """Drop some decisions made before a time; False if there are none. Feedback is unknown then."""
+        return self.decisions.forget(before, self.changes)
 
     @property
     def channels(self) -> list[Channel]:
@@ -207,9 +154,7 @@ class LocalNode:
         return changes
 
     def committed(self, changes: Changes) -> None:
-        """The rewards among these changes can be read from the store from now on."""
-        for key in changes.rewards:
-            del self._fresh[key]
+        self.decisions.committed(changes)
 
     def _recover(self) -> None:
         """Snapshot, then the log on top of it; nothing that this produces is sent or stored again."""

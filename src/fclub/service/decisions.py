@@ -1,0 +1,105 @@
+"""What was shown to whom: all of it in the store, the latest without a reward also at hand."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fclub.errors import FclubError
+from fclub.service.channel import Changes
+from fclub.service.store import Store
+
+RECENT = 10_000
+FORGOTTEN_AT_ONCE = 500
+RANDOM_BYTES = 10
+
+
+class UnknownDecision(FclubError):
+    """No decision of that id was made here, or it is too old."""
+
+
+class OtherReward(FclubError):
+    """The decision already has another reward."""
+
+
+class Shown(NamedTuple):
+    """A decision: the user's row, the features of the item, and the reward once there is one."""
+
+    row: int
+    features: bytes
+    reward: float | None = None
+
+
+def _moment(seconds: float) -> bytes:
+    """How the id of a decision made then begins."""
+    return int(seconds * 1000).to_bytes(6, "big")
+
+
+def _random_ends() -> Iterator[bytes]:
+    """How ids end; the operating system is asked for many at once."""
+    while True:
+        pool = os.urandom(RANDOM_BYTES * 256)
+        for start in range(0, len(pool), RANDOM_BYTES):
+            yield pool[start : start + RANDOM_BYTES]
+
+
+class Decisions:
+    """The decisions of one local server.
+
+    Most rewards come soon, so the latest decisions are kept; others are read. A reward that is on the
+    way to the disk cannot be read yet: it is kept until its changes are committed.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ends = _random_ends()
+        self._recent: dict[bytes, Shown] = {}
+        self._fresh: dict[bytes, float] = {}
+
+    def add(self, shown: Shown, item: str, changes: Changes) -> bytes:
+        """Remember a decision made now; returns its key."""
+        made = time.time()
+        key = _moment(made) + next(self._ends)
+        sql = "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, NULL)"
+        changes.write(sql, key, shown.row, item, shown.features, made)
+        self._recent[key] = shown
+        if len(self._recent) > RECENT:
+            del self._recent[next(iter(self._recent))]
+        return key
+
+    def find(self, key: bytes) -> Shown | None:
+        recent = self._recent.get(key)
+        if recent is not None:
+            return recent
+        sql = "SELECT row, features, reward FROM decisions WHERE id = ?"
+        found = self._store.reader.execute(sql, (key,)).fetchone()
+        return found and Shown(*found[:2], self._fresh.get(key, found[2]))
+
+    def reward(self, key: bytes, reward: float, changes: Changes) -> None:
+        """Enter the reward of a decision that had none."""
+        self._recent.pop(key, None)
+        self._fresh[key] = reward
+        changes.rewards.append(key)
+        changes.write("UPDATE decisions SET reward = ? WHERE id = ?", reward, key)
+
+    def committed(self, changes: Changes) -> None:
+        """The rewards among these changes can be read from the store from now on."""
+        for key in changes.rewards:
+            del self._fresh[key]
+
+    def forget(self, before: float, changes: Changes) -> bool:
+        """Drop some decisions made before a time; False if there are none.
+
+        Not all at once: requests wait meanwhile. Ids begin with the time, so nothing is searched.
+        """
+        first = _moment(before)
+        while self._recent and (oldest := next(iter(self._recent))) < first:
+            del self._recent[oldest]
+        old = "FROM decisions WHERE id < ?"
+        if self._store.reader.execute(f"SELECT 1 {old} LIMIT 1", (first,)).fetchone() is None:
+            return False
+        sql = f"DELETE FROM decisions WHERE id IN (SELECT id {old} ORDER BY id LIMIT ?)"
+        changes.write(sql, first, FORGOTTEN_AT_ONCE)
+        return True
