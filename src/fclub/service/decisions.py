@@ -75,7 +75,10 @@ class Decisions:
             return recent
         sql = "SELECT row, features, reward FROM decisions WHERE id = ?"
         found = self._store.reader.execute(sql, (key,)).fetchone()
-        return found and Shown(*found[:2], self._fresh.get(key, found[2]))
+        if found is None:
+            return None
+        shown = Shown(*found)
+        return shown._replace(reward=self._fresh.get(key, shown.reward))
 
     def reward(self, key: bytes, reward: float, changes: Changes) -> None:
         """Enter the reward of a decision that had none."""
