@@ -77,6 +77,13 @@ class LocalClusters(NamedTuple):
             leaves=np.zeros(rows, dtype=np.int64),
         )
 
+    @staticmethod
+    def first(rows: int, dim: int, depth: int, rules: Rules) -> LocalClusters:
+        """Everybody together, as long as there has been no plan; nothing without users."""
+        clusters = LocalClusters.zeros(rows, dim, depth)
+        clusters.gram[:] = rules.report_shift * np.eye(dim)
+        return clusters
+
 
 @inner
 def refresh(clusters: LocalClusters, c: int, rules: Rules) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fclub.core.clustering import UserGraph, allowance, most_alike, number_by_first
+from fclub.core.federation import LocalClusters
 from fclub.core.kernels import distance
 from fclub.core.models import estimate_all
 from fclub.core.statistics import Packed, total_by_label
@@ -35,6 +36,18 @@ class Detector(Protocol):
         """What it remembers between detections."""
 
     def restore(self, arrays: dict[str, Any]) -> None: ...
+
+
+def serve_guests(guests: list[int], users: Packed, clusters: LocalClusters, served_by: Indices) -> None:
+    """Let the cluster serve each of these that predicts its data best.
+
+    Detections are far apart, and a guest has to be served today: it is looked at again after 1, 2, 4,
+    … of its observations. Where it was reported to belong stays as it is.
+    """
+    theta = np.empty_like(clusters.moment)
+    estimate_all(clusters.gram, clusters.moment, 0.0, theta)
+    for row in guests:
+        served_by[row] = most_alike(users.gram[row], users.moment[row], theta, clusters.counts)
 
 
 class OneCluster:

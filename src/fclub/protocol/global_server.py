@@ -6,22 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from fclub.core.clustering import merge, number_by_first
+from fclub.core.clustering import number_by_first
 from fclub.core.compiling import Direct
-from fclub.core.global_clusters import (
-    GlobalClusters,
-    download_due,
-    receive_upload,
-    take_download,
-)
+from fclub.core.global_clusters import GlobalClusters, download_due, receive_upload, take_download
 from fclub.core.kernels import log_determinant
-from fclub.core.models import estimate_all
 from fclub.core.statistics import Statistics
-from fclub.core.types import Floats, Indices
+from fclub.core.types import Indices
 from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage
 from fclub.protocol import trust
 from fclub.protocol.link import Link
+from fclub.protocol.merging import Reported, everything, merge_members, partition
 from fclub.protocol.messages import (
     ClusterPlan,
     Download,
@@ -52,7 +47,7 @@ class GlobalServer:
         self.clock = PhaseClock()
         self.phase = 0
         self.waiting: set[int] | None = None
-        self.reports: dict[int, list[tuple[int, Statistics]]] = {}
+        self.reports: dict[int, Reported] = {}
         self.members: list[Member] = []
         self.released: list[Statistics] = []
         self.state = GlobalClusters.zeros(np.zeros(0, dtype=np.int64), dim)
@@ -161,9 +156,9 @@ class GlobalServer:
         """
         self.waiting = None
         present, self.reports = self.reports, {}
-        members, released = self._everything(present)
-        group = self._merge(members, released)
-        renew = self._partition(members, group) != self._partition(self.members, self.state.group)
+        members, released = everything(self.members, self.released, present)
+        group = merge_members(members, released, self.merging)
+        renew = partition(members, group) != partition(self.members, self.state.group)
         if renew:
             self._renew(members, released, group, set(present))
         for server in sorted(present):
@@ -175,8 +170,8 @@ class GlobalServer:
         The others keep their groups and get the difference as a download.
         """
         present, self.reports = self.reports, {}
-        members, released = self._everything(present)
-        close = self._merge(members, released)
+        members, released = everything(self.members, self.released, present)
+        close = merge_members(members, released, self.merging)
         old = {m: int(k) for m, k in zip(self.members, self.state.group, strict=True)}
         group = [old.get(m, -1) for m in members]
         fresh = len(self.state.counts)
@@ -186,35 +181,6 @@ class GlobalServer:
                 group[row], fresh = (near[0], fresh) if near else (fresh, fresh + 1)
         self._renew(members, released, number_by_first(np.array(group)), {server})
         self.link.to_local(server, self._plan(server, renew=True))
-
-    def _everything(
-        self, present: dict[int, list[tuple[int, Statistics]]]
-    ) -> tuple[list[Member], list[Statistics]]:
-        """Members by server, with their report where there is one, else with their releases."""
-        rows = [
-            (m, st) for m, st in zip(self.members, self.released, strict=True) if m[0] not in present
-        ]
-        for server, clusters in present.items():
-            rows += [((server, cluster), st) for cluster, st in clusters]
-        rows.sort(key=lambda row: row[0][0])
-        return [member for member, _ in rows], [st for _, st in rows]
-
-    def _merge(self, members: list[Member], reported: list[Statistics]) -> Indices:
-        if not members:
-            return np.zeros(0, dtype=np.int64)
-        moment = np.array([st.moment for st in reported])
-        theta: Floats = np.empty_like(moment)
-        estimate_all(np.array([st.gram for st in reported]), moment, 0.0, theta)
-        count = np.array([st.count for st in reported], dtype=np.int64)
-        server = np.array([server for server, _ in members], dtype=np.int64)
-        return merge(theta, count, server, self.merging)
-
-    @staticmethod
-    def _partition(members: list[Member], group: Indices) -> frozenset[frozenset[Member]]:
-        parts: dict[int, set[Member]] = {}
-        for member, k in zip(members, group, strict=True):
-            parts.setdefault(int(k), set()).add(member)
-        return frozenset(frozenset(part) for part in parts.values())
 
     def _renew(
         self, members: list[Member], released: list[Statistics], group: Indices, planned: set[int]

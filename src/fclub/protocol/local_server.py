@@ -7,31 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from fclub.core.clustering import most_alike
 from fclub.core.compiling import Direct
-from fclub.core.federation import (
-    LocalClusters,
-    absorb,
-    add_statistics,
-    recommend,
-    release,
-    renew_buffer,
-)
-from fclub.core.models import estimate_all
-from fclub.core.noise import advance_tree
+from fclub.core.federation import LocalClusters, absorb, add_statistics, recommend, release
 from fclub.core.packing import with_row
-from fclub.core.statistics import (
-    Packed,
-    Statistics,
-    observe,
-    total_by_label,
-)
+from fclub.core.statistics import Packed, Statistics, observe, total_by_label
 from fclub.core.types import Indices, Matrix, Vector
 from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage, NumericalError
 from fclub.privacy.noise import NoiseSource
 from fclub.protocol.accounts import Accounts
-from fclub.protocol.detection import Detector
+from fclub.protocol.detection import Detector, serve_guests
 from fclub.protocol.link import Link
 from fclub.protocol.messages import (
     ClusterStatistics,
@@ -46,10 +31,10 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
-from fclub.protocol.numbering import members_of, number_clusters
+from fclub.protocol.numbering import number_clusters, numbers_of
 from fclub.protocol.overview import LocalOverview, local_overview
 from fclub.protocol.saved import State, load_local, save_local
-from fclub.protocol.staged import Staged, tree_arrays
+from fclub.protocol.staged import Staged
 
 
 class LocalServer:
@@ -86,7 +71,7 @@ class LocalServer:
         self.reported = 0
         self.ids: list[int] = []
         self.groups: list[int] = []
-        self.clusters = self._first_clusters(min(1, len(users.counts)))
+        self.clusters = LocalClusters.first(min(1, len(users.counts)), self.dim, depth, rules)
         self.staged: Staged | None = None
         self.held: list[tuple[int, Statistics]] = []
         self.asked: int | None = None
@@ -94,12 +79,6 @@ class LocalServer:
         self.next_id = 0
         self._recommend, self._observe = Direct(recommend), Direct(observe)
         self._absorb, self._release = Direct(absorb), Direct(release)
-
-    def _first_clusters(self, count: int) -> LocalClusters:
-        """Everybody together, as long as there has been no plan; nothing without users."""
-        clusters = LocalClusters.zeros(count, self.dim, self.depth)
-        clusters.gram[:] = self.rules.report_shift * np.eye(self.dim)
-        return clusters
 
     def add_user(self) -> int:
         """A user who was not there before joins the cluster with most observations; returns its row.
@@ -111,7 +90,7 @@ class LocalServer:
         known = not self.users.counts.any()
         self.detector.add_user(known)
         if row == 0:
-            self.clusters = self._first_clusters(1)
+            self.clusters = LocalClusters.first(1, self.dim, self.depth, self.rules)
         largest = np.argmax(self.clusters.counts)
         self.cluster_of = np.append(self.cluster_of, largest)
         self.served_by = np.append(self.served_by, largest)
@@ -141,20 +120,7 @@ class LocalServer:
             count = self._release(self.clusters, c, gaussian, self.rules, gram, moment)
             self._hand_out(c, Statistics(gram, moment, int(count)))
         if self.users.counts[row].bit_count() == 1 and row in self.detector.guests:
-            self._serve([row])
-
-    def _serve(self, guests: list[int]) -> None:
-        """Let the cluster serve each of these that predicts its data best.
-
-        Detections are far apart, and a guest has to be served today: it is looked at again after 1,
-        2, 4, … of its observations. Where it was reported to belong stays as it is.
-        """
-        clusters, users = self.clusters, self.users
-        theta = np.empty_like(clusters.moment)
-        estimate_all(clusters.gram, clusters.moment, 0.0, theta)
-        for row in guests:
-            best = most_alike(users.gram[row], users.moment[row], theta, clusters.counts)
-            self.served_by[row] = best
+            serve_guests([row], self.users, self.clusters, self.served_by)
 
     def _hand_out(self, c: int, statistics: Statistics) -> None:
         """Upload, or hold until there is a plan.
@@ -206,21 +172,14 @@ class LocalServer:
         labels = self.detector.detect(self.users)
         count = int(labels.max()) + 1
         totals = total_by_label(self.users, labels, count)
-        nodes, noise = tree_arrays(count, self.dim, self.depth)
-        known = dict(
-            zip(members_of(self.cluster_of[: self.reported], len(self.ids)), self.ids, strict=True)
-        )
+        known = numbers_of(self.cluster_of[: self.reported], self.ids)
         ids, self.next_id = number_clusters(labels, count, known, self.next_id)
+        self.staged = Staged.of(phase, ids, labels, totals, self.depth)
         clusters = []
-        for c in range(count):
-            total = Statistics.of(totals, c).shifted(self.rules.report_shift)
-            self.accounts.report(phase, ids[c], total.count)
-            if self.depth:
-                gaussian = self.noise.gaussian(self.dim + 1)
-                advance_tree(nodes[c], 1, gaussian, self.rules.noise_std, noise[c])
-                total += Statistics(noise[c, : self.dim, : self.dim], noise[c, : self.dim, -1], 0)
-            clusters.append(ClusterStatistics(write_id(ids[c]), write_statistics(total)))
-        self.staged = Staged(phase, ids, labels, totals, nodes, noise)
+        for c, number in enumerate(ids):
+            self.accounts.report(phase, number, int(totals.counts[c]))
+            released = self.staged.release(c, self.noise, self.rules)
+            clusters.append(ClusterStatistics(write_id(number), write_statistics(released)))
         self.link.to_global(self.server, Report(phase, tuple(clusters)))
 
     def _adopt(self, plan: Plan) -> None:
@@ -233,29 +192,22 @@ class LocalServer:
             return
         if plan.renew and [read_id(p.cluster) for p in plan.clusters] != staged.ids:
             raise InvalidMessage("a plan must cover exactly the clusters that were reported")
-        starts = [read_statistics(entry.statistics, self.dim) for entry in plan.clusters]
+        starts = [
+            (read_statistics(entry.statistics, self.dim), entry.sharing) for entry in plan.clusters
+        ]
         self.staged, self.held = None, []
         if not plan.renew:
             for c, statistics in held:
                 self._hand_out(c, statistics)
             return
-        clusters = LocalClusters.zeros(len(staged.ids), self.dim, self.depth)
         largest = np.argmax(staged.totals.counts)
         newcomers = np.full(len(self.users.counts) - len(staged.labels), largest, dtype=np.int64)
         labels = np.concatenate([staged.labels, newcomers])
         now = total_by_label(self.users, labels, len(staged.ids))
-        clusters.nodes[:], clusters.noise[:] = staged.nodes, staged.noise
-        clusters.leaves[:] = 1
-        for c, (start, entry) in enumerate(zip(starts, plan.clusters, strict=True)):
-            clusters.gram[c], clusters.moment[c] = start.gram, start.moment
-            clusters.counts[c], clusters.sharing[c] = start.count, entry.sharing
-            renew_buffer(clusters, c, self.noise.gaussian(self.dim + 1), self.rules)
-            clusters.buffer_gram[c] += now.gram[c] - staged.totals.gram[c]
-            clusters.buffer_moment[c] += now.moment[c] - staged.totals.moment[c]
-            clusters.buffer_count[c] = now.counts[c] - staged.totals.counts[c]
-        self.clusters, self.cluster_of, self.ids = clusters, labels, staged.ids
+        self.clusters = staged.start(starts, now, self.noise, self.rules)
+        self.cluster_of, self.ids = labels, staged.ids
         self.served_by = labels.copy()
-        self._serve(self.detector.guests)
+        serve_guests(self.detector.guests, self.users, self.clusters, self.served_by)
         self.reported, self.began = len(staged.labels), staged.phase
         self.groups = [entry.group for entry in plan.clusters]
 

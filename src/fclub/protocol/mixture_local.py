@@ -30,7 +30,7 @@ from fclub.protocol.messages import (
 )
 from fclub.protocol.mixture_rules import MixtureRules
 from fclub.protocol.numbering import Numbering
-from fclub.protocol.overview import LocalOverview
+from fclub.protocol.overview import LocalOverview, mixture_overview
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.releases import Releases
 from fclub.protocol.saved import State, load_mixture, save_mixture
@@ -238,26 +238,7 @@ class MixtureLocal:
 
     def overview(self) -> list[LocalOverview]:
         """Clusters of the most probable partition."""
-        labels = self.served_by
-        return [
-            self._describe(c, np.flatnonzero(labels == c)) for c in range(labels.max(initial=-1) + 1)
-        ]
-
-    def _describe(self, c: int, users: Indices) -> LocalOverview:
-        """Where users are reported apart, a cluster has an id only if it has one user."""
-        reported = users.tolist() if self.rules.separate else [c]
-        ids = [self.ids[k] for k in reported if k < len(self.ids)]
-        groups = [self.groups[number] for number in ids if number in self.groups]
-        own, (others, sharing) = int(self.users.counts[users].sum()), self.joined[users[0]]
-        return LocalOverview(
-            cluster=ids[0] if len(ids) == 1 else None,
-            group=groups[0] if len(set(groups)) == 1 else None,
-            users=len(users),
-            own=own,
-            others=int(others),
-            waiting=own - sum(self.told.get(number, 0) for number in ids),
-            shared_by=int(sharing) + 1,
-        )
+        return mixture_overview(self)
 
     def state_of(self) -> State:
         """Arrays and JSON-ready values from which `restore` continues."""

@@ -16,6 +16,11 @@ def members_of(labels: Indices, clusters: int) -> list[bytes]:
     return [part.tobytes() for part in np.split(order, bounds)] if clusters else []
 
 
+def numbers_of(labels: Indices, numbers: list[int]) -> dict[bytes, int]:
+    """The number of every cluster by its users."""
+    return dict(zip(members_of(labels, len(numbers)), numbers, strict=True))
+
+
 def number_clusters(
     labels: Indices, clusters: int, known: dict[bytes, int], following: int
 ) -> tuple[list[int], int]:
@@ -40,7 +45,7 @@ class Numbering:
         """One number per cluster 0, 1, … of the labels."""
         clusters = int(labels.max()) + 1
         numbers, self.next = number_clusters(labels, clusters, self._numbers, self.next)
-        self._numbers = dict(zip(members_of(labels, clusters), numbers, strict=True))
+        self._numbers = numbers_of(labels, numbers)
         return numbers
 
     def state_of(self) -> dict[str, Any]:

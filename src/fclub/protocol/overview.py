@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fclub.core.federation import LocalClusters
 from fclub.core.types import Counts, Indices
+
+if TYPE_CHECKING:
+    from fclub.protocol.mixture_local import MixtureLocal
 
 Member = tuple[int, int]
 """A local cluster as the global server knows it: (server, opaque id)."""
@@ -67,3 +71,27 @@ def local_overview(
         )
         for c in range(rows)
     ]
+
+
+def mixture_overview(server: MixtureLocal) -> list[LocalOverview]:
+    """Clusters of the most probable partition."""
+    labels = server.served_by
+    members = [np.flatnonzero(labels == c) for c in range(labels.max(initial=-1) + 1)]
+    return [_mixture_cluster(server, c, users) for c, users in enumerate(members)]
+
+
+def _mixture_cluster(server: MixtureLocal, c: int, users: Indices) -> LocalOverview:
+    """Where users are reported apart, a cluster has an id only if it has one user."""
+    reported = users.tolist() if server.rules.separate else [c]
+    ids = [server.ids[k] for k in reported if k < len(server.ids)]
+    groups = [server.groups[number] for number in ids if number in server.groups]
+    own, (others, sharing) = int(server.users.counts[users].sum()), server.joined[users[0]]
+    return LocalOverview(
+        cluster=ids[0] if len(ids) == 1 else None,
+        group=groups[0] if len(set(groups)) == 1 else None,
+        users=len(users),
+        own=own,
+        others=int(others),
+        waiting=own - sum(server.told.get(number, 0) for number in ids),
+        shared_by=int(sharing) + 1,
+    )
