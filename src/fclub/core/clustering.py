@@ -8,15 +8,10 @@ from math import ceil, log
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from fclub.core.compiling import compiled
 from fclub.core.kernels import distance, width
 from fclub.core.types import Counts, Edges, Flags, Floats, Indices, Matrix, Vector
-
-PORTION = 1 << 16
-"""Edges that are looked at together when components are worked out, unless there are more users."""
 
 DENSE_USERS = 2_000
 """Up to so many users a server's graph starts complete; above, it starts as a sparse random graph."""
@@ -47,25 +42,31 @@ def number_by_first(labels: Indices | Edges) -> Indices:
     return rank[inverse]
 
 
+@compiled
 def components(nodes: int, first: Edges | Indices, second: Edges | Indices) -> Indices:
     """Connected components of an undirected graph, numbered by their first node.
 
-    Edges are taken in portions: the components so far are the nodes of the next portion's graph, so
-    the memory needed beside the edges is that of one portion.
+    Every node points to an earlier one of its component, the first to itself; paths are halved on the
+    way. The memory needed beside the edges is that of the labels.
     """
-    labels = np.arange(nodes, dtype=np.int32)
-    portion = max(nodes, PORTION)
-    for start in range(0, len(first), portion):
-        a, b = labels[first[start : start + portion]], labels[second[start : start + portion]]
-        apart = a != b
-        labels = _components(int(labels.max()) + 1, a[apart], b[apart])[labels]
-    return number_by_first(labels)
-
-
-def _components(nodes: int, first: Edges, second: Edges) -> Edges:
-    links = coo_array((np.ones(len(first), dtype=np.bool_), (first, second)), shape=(nodes, nodes))
-    labels: Edges = connected_components(links, directed=False)[1]
-    return labels
+    earlier = np.arange(nodes)
+    for e in range(first.shape[0]):
+        a, b = first[e], second[e]
+        while earlier[a] != a:
+            earlier[a] = earlier[earlier[a]]
+            a = earlier[a]
+        while earlier[b] != b:
+            earlier[b] = earlier[earlier[b]]
+            b = earlier[b]
+        earlier[max(a, b)] = min(a, b)
+    found = 0
+    for i in range(nodes):
+        if earlier[i] == i:
+            earlier[i] = found
+            found += 1
+        else:
+            earlier[i] = earlier[earlier[i]]
+    return earlier
 
 
 def complete_edges(users: int) -> tuple[Edges, Edges]:

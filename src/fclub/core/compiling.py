@@ -97,4 +97,21 @@ def for_types(kernel: Any, *arguments: Any) -> Any:
     settings: Any = numba_config
     if settings.DISABLE_JIT:
         return kernel
-    return kernel.compile(tuple(typeof(argument) for argument in arguments))
+    key = kernel, _layout(arguments)
+    if key not in _entries:
+        _entries[key] = kernel.compile(tuple(typeof(argument) for argument in arguments))
+    return _entries[key]
+
+
+_entries: dict[Any, Any] = {}
+"""What `for_types` has found: numba takes milliseconds to tell the type of a large state."""
+
+
+def _layout(value: Any) -> Any:
+    """What decides the type that numba gives to an argument."""
+    if isinstance(value, np.ndarray):
+        flags = value.flags
+        return value.dtype, value.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable
+    if isinstance(value, tuple):
+        return type(value), *map(_layout, value)
+    return type(value)
