@@ -130,6 +130,12 @@ def test_largest(seed: int, count: int, d: int) -> None:
     assert kernels.largest_entry(rows) == max(np.abs(rows).ravel(), default=0.0)
 
 
+@given(seeds, dims)
+def test_trace(seed: int, d: int) -> None:
+    matrix = np.random.default_rng(seed).standard_normal((d, d))
+    assert kernels.trace(matrix) == pytest.approx(np.trace(matrix))
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_nan_is_never_hidden_by_a_larger_row(place: int) -> None:
     rows = np.array([[3.0, 4.0], [1.0, 0.0], [6.0, 8.0]])

@@ -119,6 +119,15 @@ def largest_entry(matrix: Matrix) -> float:
 
 
 @compiled
+def trace(matrix: Matrix) -> float:
+    """Σᵢ matrixᵢᵢ."""
+    total = 0.0
+    for i in range(matrix.shape[0]):
+        total += matrix[i, i]
+    return total
+
+
+@compiled
 def distance(a: Vector, b: Vector) -> float:
     """‖a − b‖₂."""
     total = 0.0

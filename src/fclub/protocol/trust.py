@@ -13,7 +13,7 @@ from math import isnan, log2, sqrt
 
 import numpy as np
 
-from fclub.core.kernels import largest_entry, log_determinant
+from fclub.core.kernels import largest_entry, log_determinant, trace
 from fclub.core.statistics import Statistics
 from fclub.core.types import Matrix
 from fclub.core.ucb import Rules
@@ -91,7 +91,7 @@ def _check(statistics: Statistics, shift: float, std: float) -> None:
         raise InvalidMessage(f"an entry beyond its {count} observations")
     if largest_entry(statistics.moment.reshape(1, -1)) > count + noise + slack:
         raise InvalidMessage(f"a moment beyond its {count} observations")
-    excess = float(np.trace(statistics.gram)) - d * shift
+    excess = trace(statistics.gram) - d * shift
     if not -noise - slack <= excess <= count + noise + slack:
         raise InvalidMessage(f"a trace of {excess:.6g} from {count} observations")
     if std == 0.0 and isnan(log_determinant(statistics.gram + slack * np.eye(d))):

@@ -31,6 +31,9 @@ from fclub.service.tasks import end
 SWITCH_SECONDS = 0.0005
 """A commit that is done waits at most so long for the interpreter's lock before it can say so."""
 
+GARBAGE_AFTER = 50_000
+"""New objects after which garbage is looked for: a request makes dozens, all gone with its answer."""
+
 DAY = 86_400.0
 FORGET_EVERY = 60.0
 
@@ -154,6 +157,7 @@ async def _serve(server: uvicorn.Server, runner: Runner, started: Callable[[], N
         # would stop every request for a tenth of a second.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(GARBAGE_AFTER)
         started()
         assert runner.failure is not None
         await asyncio.wait({serving, runner.failure}, return_when=asyncio.FIRST_COMPLETED)
