@@ -32,7 +32,7 @@ test-api-full: .venv/ready
 # what helps to compile needs the compiler.
 COVER := --cov=fclub.core --cov=fclub.protocol --cov-branch
 coverage: .venv/ready
-	$(BIN)/pytest -q tests/core/test_borrowing.py $(COVER) --cov-report=
+	$(BIN)/pytest -q tests/core/test_borrowing.py tests/core/test_compiling.py $(COVER) --cov-report=
 	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -n 2 tests/core tests/protocol $(COVER) --cov-append \
 		--cov-report=term-missing:skip-covered --cov-fail-under=100
 

@@ -1,11 +1,12 @@
 """Where compiled kernels are kept."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fclub.core.compiling import Direct, cache_folder
+from fclub.core.compiling import DirectCall, cache_folder
 from fclub.core.statistics import Packed, observe
 
 
@@ -37,16 +38,50 @@ def state_of(first: float) -> Packed:
     return found
 
 
-def test_a_direct_call_equals_the_usual_one_whatever_comes_in() -> None:
-    """Another state, views with gaps, other numbers: no array is taken for what it is not."""
-    direct, ours, theirs = Direct(observe), state_of(0.0), state_of(0.0)
-    wide = np.arange(12.0)
-    for x in (wide[:3], wide[::4], wide[4:7], wide[::-4], wide[:3].astype(np.float32)):
-        direct(ours, 1, x, 0.5)
-        observe(theirs, 1, x, 0.5)
+class Other(np.ndarray):
+    """An array that is not quite one."""
+
+
+WIDE = np.arange(12.0)
+
+
+def fixed(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_direct_call_equals_the_usual_one_whatever_comes_in(first: int) -> None:
+    """Views with gaps, other numbers and kinds: no argument is taken for what it is not."""
+    calls = [
+        (1, WIDE[:3], 1),
+        (1, WIDE[:3], 0.5),
+        (np.int32(0), WIDE[::4], np.float64(0.25)),
+        (1, WIDE[::-4], True),
+        (0, WIDE[:3].astype(np.float32), 0.5),
+        (0, WIDE[::4].view(Other), 0.5),
+        (1, WIDE[::3].astype(np.int64)[:3], 0.5),
+        (1, fixed(WIDE[4:7].copy()), np.float32(0.5)),
+        (1, WIDE[4:7], 0.125),
+    ]
+    direct, ours, theirs = DirectCall(observe), state_of(0.0), state_of(0.0)
+    for row, x, y in calls[first:] + calls:
+        direct(ours, row, x, y)
+        observe(theirs, row, x, y)
     for mine, expected in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(mine, expected)
-    other = state_of(1.0)
-    direct(other, 0, wide[:3], 1.0)
+
+
+def test_a_direct_call_knows_one_state_from_another() -> None:
+    direct, one, other = DirectCall(observe), state_of(0.0), state_of(1.0)
+    for state in (one, other, one):
+        direct(state, 0, WIDE[:3], 1.0)
+    np.testing.assert_array_equal(one.moment, [[0.0, 2.0, 4.0], [0.0, 0.0, 0.0]])
     np.testing.assert_array_equal(other.moment, [[1.0, 2.0, 3.0], [1.0, 1.0, 1.0]])
-    assert ours.counts.tolist() == [0, 5]
+
+
+def test_a_direct_call_can_be_stored() -> None:
+    direct, state = DirectCall(observe), state_of(0.0)
+    direct(state, 0, WIDE[:3], 1.0)
+    pickle.loads(pickle.dumps(direct))(state, 0, WIDE[:3], 1.0)
+    assert state.counts.tolist() == [2, 0]

@@ -6,15 +6,24 @@ import asyncio
 import sqlite3
 from pathlib import Path
 
+import httpx
+import numpy as np
 import pytest
 
+from fclub.core.types import Vector
+from fclub.errors import NumericalError
+from fclub.protocol.messages import PhaseStart
 from fclub.service.direct import DirectWire
+from fclub.service.global_node import GlobalNode
 from fclub.service.local_node import GLOBAL, LocalNode
 from fclub.service.monitoring import Monitor
 from fclub.service.parts import local_node
 from fclub.service.runtime import NotStored, Runner
+from fclub.service.serve import check_store, local_app
 from fclub.service.settings import LocalSettings, Model
 from fclub.service.tasks import end
+
+from .conftest import DIM, local_settings, serving, wait_for
 
 
 async def stubborn(times: int) -> None:
@@ -49,39 +58,105 @@ def runner_of(folder: Path) -> tuple[LocalNode, Runner]:
     return node, Runner(node, DirectWire(node.name, board), Monitor("local"))
 
 
-async def breaks_down(folder: Path) -> None:
-    """The disk fails between two commits."""
+async def breaks_down(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fails while one group is on its way to it and another one waits."""
     node, runner = runner_of(folder)
     await runner.start()
-    node.changes.write("INSERT INTO no_such_table VALUES (?)", 1)
-    with pytest.raises(NotStored, match="no_such_table"):
-        await runner.commit()
-    with pytest.raises(NotStored, match="no_such_table"):
-        await runner.commit()
+    await runner.commit()
+
+    def fail() -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(node.store, "commit", fail)
+    node.recommend("ann", np.eye(2), ["a", "b"])
+    first = asyncio.create_task(runner.commit())
+    await asyncio.sleep(0)
+    second = asyncio.create_task(runner.commit())
+    for waiting in (first, second, asyncio.create_task(runner.commit())):
+        with pytest.raises(NotStored):
+            await waiting
     assert runner.failure is not None
     assert isinstance(runner.failure.exception(), sqlite3.OperationalError)
     await runner.stop()
 
 
 def test_after_a_failed_commit_nothing_is_acknowledged_and_the_runner_still_stops(
-    tmp_path: Path,
-) -> None:
-    asyncio.run(asyncio.wait_for(breaks_down(tmp_path), 30))
-
-
-def test_an_unexpected_error_while_applying_a_frame_is_fatal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> BaseException | None:
-        node, runner = runner_of(tmp_path)
-        monkeypatch.setattr(node, "receive", lambda sender, data: 1 // 0)
-        await runner.start()
-        await runner.wire._board[GLOBAL].send(node.name, b"", None)  # type: ignore[attr-defined]
-        assert runner.failure is not None
-        await asyncio.wait({runner.failure}, timeout=30)
-        with pytest.raises(NotStored):
-            await runner.commit()
-        await runner.stop()
-        return runner.failure.exception()
+    asyncio.run(asyncio.wait_for(breaks_down(tmp_path, monkeypatch), 30))
 
-    assert isinstance(asyncio.run(main()), ZeroDivisionError)
+
+async def half_a_frame(folder: Path, monkeypatch: pytest.MonkeyPatch) -> BaseException | None:
+    """A frame is applied in part while somebody else waits for the disk."""
+    node, runner = runner_of(folder)
+    await runner.start()
+    await runner.commit()
+
+    def receive(sender: str, data: bytes) -> None:
+        node.to_global(0, PhaseStart(1))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(node, "receive", receive)
+    other = asyncio.create_task(runner.commit())
+    await asyncio.sleep(0)
+    with pytest.raises(ZeroDivisionError):
+        await runner._deliver([(GLOBAL, b"")])
+    with pytest.raises(NotStored):
+        await other
+    assert runner.failure is not None
+    await runner.stop()
+    return runner.failure.exception()
+
+
+def test_what_was_applied_in_part_is_never_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(asyncio.run(half_a_frame(tmp_path, monkeypatch)), ZeroDivisionError)
+    node, _ = runner_of(tmp_path)
+    assert node.channel.sent == 0, "the store opens, and knows nothing of it"
+    node.store.close()
+
+
+def visits(client: httpx.Client) -> tuple[httpx.Response, httpx.Response]:
+    items = [{"id": "a", "features": [0.1] * DIM}]
+    shown = client.post("/v1/recommend", json={"user": "ann", "items": items})
+    return shown, client.post(
+        "/v1/feedback", json={"decision": shown.json()["decision"], "reward": 1.0}
+    )
+
+
+@pytest.mark.parametrize("kind", [MemoryError, NumericalError])
+def test_a_reward_that_was_learned_in_part_is_answered_with_503_and_counts_once_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    settings = local_settings(tmp_path)
+    app, runner = local_app(settings)
+    with serving(app) as client:
+        learned = runner.node.server.observe  # type: ignore[attr-defined]
+
+        def observe(row: int, x: Vector, y: float) -> None:
+            learned(row, x, y)
+            raise kind("in the middle")
+
+        monkeypatch.setattr(runner.node.server, "observe", observe)  # type: ignore[attr-defined]
+        shown, answer = visits(client)
+        assert (shown.status_code, answer.status_code) == (200, 503)
+        feedback = {"decision": shown.json()["decision"], "reward": 1.0}
+        assert client.post("/v1/feedback", json=feedback).status_code == 503
+        assert client.get("/readyz").status_code == 503
+    app, runner = local_app(settings)
+    with serving(app) as client:
+        assert client.post("/v1/feedback", json=feedback).json() == {"counted": True}
+        assert client.post("/v1/feedback", json=feedback).json() == {"counted": False}
+    assert check_store(settings)["observations"] == 1
+
+
+def test_a_global_server_inside_that_fails_takes_the_local_one_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GlobalNode, "receive", lambda *_: 1 // 0)
+    app, runner = local_app(local_settings(tmp_path))
+    with serving(app) as client:
+        wait_for(lambda: client.get("/readyz").status_code == 503)
+    assert runner.failure is not None
+    assert isinstance(runner.failure.exception(), ZeroDivisionError)

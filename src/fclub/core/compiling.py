@@ -68,28 +68,44 @@ def inner(function: Function) -> Function:
     return _compile(function, no_cpython_wrapper=True)
 
 
-class Direct:
+class DirectCall:
     """Calls a kernel without looking at the types of its state's arrays again at every call.
 
-    For a state of dozens of arrays that takes longer than the kernel. The first argument is the state,
-    which is looked at when it is another one than before; arrays after it are expected to be
-    C-contiguous float64. Others go the long way.
+    For a state of dozens of arrays that takes longer than the kernel. The first argument is the state;
+    its types are looked at when it is another one than before, or when other kinds of arguments come.
+    Arrays after it that are not C-contiguous doubles go the long way.
     """
 
     def __init__(self, kernel: Any) -> None:
-        self._kernel, self._state, self._entry = kernel, None, kernel
+        self._kernel, self._entry = kernel, kernel
+        self._state: Any = None
+        self._kinds: list[type] = []
+        self._sides: list[tuple[int, int]] = []
+
+    def __reduce__(self) -> Any:
+        return DirectCall, (self._kernel,)
 
     def __call__(self, state: Any, *arguments: Any) -> Any:
-        for argument in arguments:
-            if type(argument) is np.ndarray and not _plain(argument):
+        if state is not self._state or [*map(type, arguments)] != self._kinds:
+            self._look_at(state, arguments)
+        for place, sides in self._sides:
+            array = arguments[place]
+            if array.ndim != sides or array.dtype != _DOUBLE or not array.flags.c_contiguous:
                 return self._kernel(state, *arguments)
-        if state is not self._state:
-            self._state, self._entry = state, for_types(self._kernel, state, *arguments)
         return self._entry(state, *arguments)
 
+    def _look_at(self, state: Any, arguments: tuple[Any, ...]) -> None:
+        arrays = [(k, a) for k, a in enumerate(arguments) if isinstance(a, np.ndarray)]
+        if any(type(a) is not np.ndarray or a.dtype != _DOUBLE for _, a in arrays):
+            self._entry = self._kernel
+        else:
+            plain = (np.ascontiguousarray(a) if isinstance(a, np.ndarray) else a for a in arguments)
+            self._entry = for_types(self._kernel, state, *plain)
+        self._state, self._kinds = state, [*map(type, arguments)]
+        self._sides = [(place, array.ndim) for place, array in arrays]
 
-def _plain(array: Any) -> bool:
-    return bool(array.flags.c_contiguous and array.dtype == np.float64)
+
+_DOUBLE = np.dtype(np.float64)
 
 
 def for_types(kernel: Any, *arguments: Any) -> Any:

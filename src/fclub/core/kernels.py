@@ -100,7 +100,10 @@ def largest_square(rows: Matrix) -> float:
     """The largest squared norm of a row; nan if an entry is nan."""
     largest = 0.0
     for i in range(rows.shape[0]):
-        square = dot(rows[i], rows[i])
+        square = 0.0
+        for j in range(rows.shape[1]):
+            entry = float(rows[i, j])
+            square += entry * entry
         if square != square:
             return nan
         if square > largest:

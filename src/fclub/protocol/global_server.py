@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fclub.core.clustering import number_by_first
-from fclub.core.compiling import Direct
+from fclub.core.compiling import DirectCall
 from fclub.core.global_clusters import GlobalClusters, download_due, receive_upload, take_download
 from fclub.core.kernels import log_determinant
 from fclub.core.statistics import Statistics
@@ -16,7 +16,7 @@ from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage
 from fclub.protocol import trust
 from fclub.protocol.link import Link
-from fclub.protocol.merging import Reported, everything, merge_members, partition
+from fclub.protocol.merging import Reported, latest_members, merge_members, partition
 from fclub.protocol.messages import (
     ClusterPlan,
     Download,
@@ -51,7 +51,7 @@ class GlobalServer:
         self.members: list[Member] = []
         self.released: list[Statistics] = []
         self.state = GlobalClusters.zeros(np.zeros(0, dtype=np.int64), dim)
-        self._receive_upload, self._download_due = Direct(receive_upload), Direct(download_due)
+        self._receive_upload, self._download_due = DirectCall(receive_upload), DirectCall(download_due)
 
     @property
     def reported(self) -> int:
@@ -150,13 +150,13 @@ class GlobalServer:
         self.link.to_local(server, Download(write_id(cluster), statistics))
 
     def close_phase(self) -> None:
-        """Alg. 2, lines 7–16: merge; where the partition changed, everything starts afresh.
+        """Alg. 2, lines 7–16: merge; where the partition changed, latest_members starts afresh.
 
         A server that has not answered takes part with what it has released so far.
         """
         self.waiting = None
         present, self.reports = self.reports, {}
-        members, released = everything(self.members, self.released, present)
+        members, released = latest_members(self.members, self.released, present)
         group = merge_members(members, released, self.merging)
         renew = partition(members, group) != partition(self.members, self.state.group)
         if renew:
@@ -170,7 +170,7 @@ class GlobalServer:
         The others keep their groups and get the difference as a download.
         """
         present, self.reports = self.reports, {}
-        members, released = everything(self.members, self.released, present)
+        members, released = latest_members(self.members, self.released, present)
         close = merge_members(members, released, self.merging)
         old = {m: int(k) for m, k in zip(self.members, self.state.group, strict=True)}
         group = [old.get(m, -1) for m in members]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fclub.core.compiling import Direct
+from fclub.core.compiling import DirectCall
 from fclub.core.federation import LocalClusters, absorb, add_statistics, recommend, release
 from fclub.core.packing import with_row
 from fclub.core.statistics import Packed, Statistics, observe, total_by_label
@@ -77,8 +77,8 @@ class LocalServer:
         self.asked: int | None = None
         self.answered = self.began = 0
         self.next_id = 0
-        self._recommend, self._observe = Direct(recommend), Direct(observe)
-        self._absorb, self._release = Direct(absorb), Direct(release)
+        self._recommend, self._observe = DirectCall(recommend), DirectCall(observe)
+        self._absorb, self._release = DirectCall(absorb), DirectCall(release)
 
     def add_user(self) -> int:
         """A user who was not there before joins the cluster with most observations; returns its row.
@@ -174,12 +174,13 @@ class LocalServer:
         totals = total_by_label(self.users, labels, count)
         known = numbers_of(self.cluster_of[: self.reported], self.ids)
         ids, self.next_id = number_clusters(labels, count, known, self.next_id)
-        self.staged = Staged.of(phase, ids, labels, totals, self.depth)
+        staged = Staged.of(phase, ids, labels, totals, self.depth)
         clusters = []
         for c, number in enumerate(ids):
             self.accounts.report(phase, number, int(totals.counts[c]))
-            released = self.staged.release(c, self.noise, self.rules)
+            released = staged.release(c, self.noise, self.rules)
             clusters.append(ClusterStatistics(write_id(number), write_statistics(released)))
+        self.staged = staged
         self.link.to_global(self.server, Report(phase, tuple(clusters)))
 
     def _adopt(self, plan: Plan) -> None:

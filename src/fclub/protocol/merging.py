@@ -14,7 +14,7 @@ Reported = list[tuple[int, Statistics]]
 """All clusters of a server by number."""
 
 
-def everything(
+def latest_members(
     members: list[Member], released: list[Statistics], present: dict[int, Reported]
 ) -> tuple[list[Member], list[Statistics]]:
     """Members by server, with their report where there is one, else with their releases."""

@@ -170,7 +170,7 @@ def openapi(dim: int) -> dict[str, Any]:
     for path, (body, answer, text) in POSTS.items():
         content = {"application/json": {"schema": of[repr(body)]}}
         responses = {"200": _answer("Done.", of[repr(answer)])}
-        responses |= {str(code): error for code in (400, 401, 404, 409, 413, 422, 429)}
+        responses |= {str(code): error for code in (400, 401, 404, 409, 413, 422, 429, 503)}
         paths[path] = {
             "post": {"summary": text, "requestBody": {"required": True, "content": content}}
             | {"responses": responses}

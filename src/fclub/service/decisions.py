@@ -12,7 +12,11 @@ from fclub.service.channel import Changes
 from fclub.service.store import Store
 
 RECENT = 10_000
+"""Decisions at hand: a few megabytes."""
+
 FORGOTTEN_AT_ONCE = 500
+"""Old decisions that are dropped in one go, in a few milliseconds."""
+
 RANDOM_BYTES = 10
 
 

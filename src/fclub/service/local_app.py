@@ -21,11 +21,12 @@ from fclub.service.http import Gate, NotFound, Routes, TooLarge, json_response, 
 from fclub.service.local_node import LocalNode
 from fclub.service.monitoring import Monitor
 from fclub.service.privacy_view import privacy_view
-from fclub.service.runtime import Runner
+from fclub.service.runtime import NotStored, Runner
 from fclub.service.security import Guard
 from fclub.service.settings import LocalSettings
 
 Entry = TypeVar("Entry")
+Result = TypeVar("Result")
 
 _recommend = msgspec.json.Decoder(api.RecommendRequest)
 _feedback = msgspec.json.Decoder(api.FeedbackRequest)
@@ -63,12 +64,12 @@ class LocalService:
         )
 
     async def recommend(self, request: Request) -> api.Recommended:
-        answer = self._choose(await self.gate.body(request, _recommend))
+        answer = self._change(self._choose, await self.gate.body(request, _recommend))
         await self.runner.commit()
         return answer
 
     async def feedback(self, request: Request) -> api.Learned:
-        answer = self._learn(await self.gate.body(request, _feedback))
+        answer = self._change(self._learn, await self.gate.body(request, _feedback))
         await self.runner.commit()
         return answer
 
@@ -93,10 +94,20 @@ class LocalService:
         results: list[tuple[int, Any, str | None]] = []
         for entry in entries:
             try:
-                results.append((200, handle(entry), None))
+                results.append((200, self._change(handle, entry), None))
             except FclubError as error:
                 results.append((status_of(error), None, str(error)))
         return results
+
+    def _change(self, handle: Callable[[Entry], Result], entry: Entry) -> Result:
+        """What fails by surprise may be half done; then nothing is stored or acknowledged any more."""
+        try:
+            return handle(entry)
+        except FclubError:
+            raise
+        except Exception as error:
+            self.runner.fail(error)
+            raise NotStored("the server has failed") from error
 
     def _choose(self, entry: api.RecommendRequest) -> api.Recommended:
         if len(entry.user.encode()) > api.MAX_USER_BYTES:

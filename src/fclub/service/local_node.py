@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fclub.core.types import Matrix, Vector
-from fclub.errors import InvalidFile, WrongDirection
+from fclub.errors import FclubError, InvalidFile, WrongDirection
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.local_server import LocalServer
@@ -101,7 +101,10 @@ class LocalNode:
             if shown.reward != reward:
                 raise OtherReward(f"decision {decision!r} already has another reward")
             return False
-        self.server.observe(shown.row, np.frombuffer(shown.features).copy(), reward)
+        try:
+            self.server.observe(shown.row, np.frombuffer(shown.features).copy(), reward)
+        except FclubError as error:
+            raise RuntimeError("an observation was learned in part") from error
         self.decisions.reward(key, reward, self.changes)
         self.feedbacks += 1
         self._log("observe", "", struct.pack("<qd", shown.row, reward) + shown.features)

@@ -24,13 +24,14 @@ from nats.js.errors import NotFoundError
 
 from fclub.service.local_node import GLOBAL
 from fclub.service.monitoring import Monitor
-from fclub.service.runtime import Deliver
+from fclub.service.runtime import Deliver, NotStored
 from fclub.service.tasks import end
 
 UP_STREAM = "UP"
 BATCH = 256
 POLL_SECONDS = 1.0
 PREPARED_SECONDS = 0.2
+REFUSALS_TOLD = 50
 CLOSE_SECONDS = 5.0
 DUPLICATE_SECONDS = 120.0
 PULL = json.dumps({"batch": BATCH, "expires": int(POLL_SECONDS * 1e9)}).encode()
@@ -72,7 +73,7 @@ class NatsWire:
         self._servers = servers or []
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
-        self._told = False
+        self._refusals = 0
 
     @property
     def connected(self) -> bool:
@@ -89,13 +90,22 @@ class NatsWire:
                     self._client = await self._connect()
                 await self._consume(self._client, deliver)
             except _NotPrepared:
-                if not self._told:
-                    self.monitor.event("waiting for the global server to prepare the streams")
-                self._told = True
+                self._not_prepared()
                 await asyncio.sleep(PREPARED_SECONDS)
-            except (TimeoutError, NatsError, OSError) as error:
+            except NotStored:
+                raise
+            except Exception as error:
+                # Whatever it is, a server goes on for its own users, and the link is tried again.
                 self.monitor.wire_failed(error)
                 await asyncio.sleep(POLL_SECONDS)
+
+    def _not_prepared(self) -> None:
+        """Usual while a federation starts, a failure if it lasts."""
+        if self._refusals == 0:
+            self.monitor.event("waiting for the streams of the federation")
+        elif self._refusals % REFUSALS_TOLD == 0:
+            self.monitor.wire_failed(_NotPrepared("the broker does not have the streams"))
+        self._refusals += 1
 
     async def _connect(self) -> Client:
         async def failed(error: Exception) -> None:
@@ -131,7 +141,7 @@ class NatsWire:
                 frames = [message for message in messages if not _status(message)]
                 asked = asked - len(frames) if len(frames) == len(messages) else 0
                 if frames:
-                    self._told = False
+                    self._refusals = 0
                     await deliver([(self._sender(m.subject), m.data) for m in frames])
                     for message in frames:
                         await message.ack()
@@ -192,5 +202,5 @@ class NatsWire:
         if self._task is not None:
             await end(self._task)
         if self._client is not None:
-            with suppress(TimeoutError):
+            with suppress(TimeoutError, NatsError, OSError):
                 await asyncio.wait_for(self._client.close(), CLOSE_SECONDS)

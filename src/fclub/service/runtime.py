@@ -71,7 +71,7 @@ class Runner:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._wake = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
-        self._served: list[asyncio.Future[None]] = []
+        self._storing: list[asyncio.Future[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._attempt = 0
 
@@ -80,28 +80,34 @@ class Runner:
         self.failure = loop.create_future()
         for work in (self._commit_forever(), self._resend_forever()):
             task = asyncio.create_task(work)
-            task.add_done_callback(self._stopped)
+            task.add_done_callback(self.ended)
             self._tasks.append(task)
         await self.commit()
         await self.wire.start(self._deliver)
 
-    def _stopped(self, task: asyncio.Task[None]) -> None:
+    def ended(self, task: asyncio.Future[None]) -> None:
+        """Something that should go on for ever is over: unless it was cancelled, it has failed."""
         if not task.cancelled():
-            self._fail(task.exception() or RuntimeError("a loop has ended"))
+            self.fail(task.exception() or RuntimeError("a loop has ended"))
 
-    def _fail(self, error: BaseException) -> None:
-        """What waits for the disk must not wait for ever."""
+    def fail(self, error: BaseException) -> None:
+        """Something may be half done: nothing more is stored or sent, and nobody waits for it."""
         assert self.failure is not None
         if not self.failure.done():
             self.failure.set_exception(error)
-        for waiter in self._served + self._waiting:
+            self.monitor.event("failed", logging.ERROR, error=type(self.failure.exception()).__name__)
+        for waiter in self._storing + self._waiting:
             if not waiter.done():
-                waiter.set_exception(NotStored(f"nothing is stored any more: {error}"))
+                waiter.set_exception(NotStored("nothing is stored any more"))
+
+    @property
+    def _failed(self) -> bool:
+        return self.failure is not None and self.failure.done()
 
     async def commit(self) -> None:
         """Return when everything that the node has done so far is on disk."""
-        if self.failure is not None and self.failure.done():
-            raise NotStored(f"nothing is stored any more: {self.failure.exception()}")
+        if self._failed:
+            raise NotStored("nothing is stored any more")
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self._wake.set()
@@ -112,15 +118,17 @@ class Runner:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            if self._failed:
+                return
             changes = self.node.take()
-            self._served, self._waiting = self._waiting, []
+            self._storing, self._waiting = self._waiting, []
             if changes.statements:
                 # Statements run here, since in another thread each would wait for the interpreter's
                 # lock; only the wait for the disk is worth a thread.
                 self.node.store.stage(changes.statements)
                 await loop.run_in_executor(self._thread, self.node.store.commit)
             self.node.committed(changes)
-            for waiter in self._served:
+            for waiter in self._storing:
                 if not waiter.done():
                     waiter.set_result(None)
             for notice in changes.notices:
@@ -161,16 +169,19 @@ class Runner:
             except FclubError as error:
                 self.monitor.refused(sender, error)
             except Exception as error:
-                self._fail(error)
+                self.fail(error)
                 raise
         await self.commit()
 
     async def stop(self) -> None:
         """Leave a snapshot behind and close everything."""
-        await self.wire.stop()
-        with suppress(NotStored):
-            self.node.snapshot()
-            await self.commit()
-        await end(*self._tasks)
-        self._thread.shutdown()
-        self.node.store.close()
+        try:
+            await self.wire.stop()
+            if not self._failed:
+                self.node.snapshot()
+                with suppress(NotStored):
+                    await self.commit()
+        finally:
+            await end(*self._tasks)
+            self._thread.shutdown()
+            self.node.store.close()

@@ -47,6 +47,8 @@ async def running(runner: Runner, *extra: Any) -> AsyncIterator[None]:
     """A runner and what belongs to it, from start to stop."""
     await runner.start()
     tasks = [asyncio.create_task(work) for work in extra]
+    for task in tasks:
+        task.add_done_callback(runner.ended)
     try:
         yield
     finally:
@@ -80,23 +82,31 @@ def local_app(settings: LocalSettings) -> tuple[Router, Runner]:
     @asynccontextmanager
     async def lifespan(app: Router) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
+            hub = None
             if not settings.nats.url:
-                await stack.enter_async_context(_embedded(settings, board))
+                hub = await stack.enter_async_context(_embedded(settings, board))
             keep = _forget_old(node, runner, settings.keep_decisions_days)
             await stack.enter_async_context(running(runner, keep, service.recorder.run()))
+            if hub is not None:
+                hub.add_done_callback(runner.ended)
             yield
 
     return service.app(lifespan), runner
 
 
-def _embedded(settings: LocalSettings, board: dict[str, DirectWire]) -> Any:
-    """The global server of a federation of one."""
+@asynccontextmanager
+async def _embedded(
+    settings: LocalSettings, board: dict[str, DirectWire]
+) -> AsyncIterator[asyncio.Future[None]]:
+    """The global server of a federation of one; yields what tells of its failure."""
     alone = GlobalSettings(
         model=settings.model, store=f"{settings.store}.global", servers=[settings.name]
     )
     node = global_node(alone)
     runner = Runner(node, DirectWire(GLOBAL, board), Monitor("global"), settings.resend_seconds)
-    return running(runner, Deadline(node, runner, alone.phase_seconds).run())
+    async with running(runner, Deadline(node, runner, alone.phase_seconds).run()):
+        assert runner.failure is not None
+        yield runner.failure
 
 
 def global_app(settings: GlobalSettings) -> tuple[Router, Runner]:
