@@ -22,7 +22,7 @@ test-slow: .venv/cluster
 
 # Drills with real processes: kills, load, fuzzing.
 test-drills: .venv/ready
-	$(BIN)/pytest -m slow tests/service
+	$(BIN)/pytest -n 2 --dist loadfile -m slow tests/service
 
 # The fuzzing of the HTTP service with ten times as many cases.
 test-api-full: .venv/ready
