@@ -49,9 +49,11 @@ def components(nodes: int, first: Edges | Indices, second: Edges | Indices) -> I
     Every node points to an earlier one of its component, the first to itself; paths are halved on the
     way. The memory needed beside the edges is that of the labels.
     """
-    earlier = np.arange(nodes)
+    earlier = np.arange(nodes).astype(np.int32)
     for e in range(first.shape[0]):
         a, b = first[e], second[e]
+        if earlier[a] == earlier[b]:
+            continue
         while earlier[a] != a:
             earlier[a] = earlier[earlier[a]]
             a = earlier[a]
@@ -59,14 +61,14 @@ def components(nodes: int, first: Edges | Indices, second: Edges | Indices) -> I
             earlier[b] = earlier[earlier[b]]
             b = earlier[b]
         earlier[max(a, b)] = min(a, b)
-    found = 0
+    labels, found = np.empty(nodes, dtype=np.int64), 0
     for i in range(nodes):
         if earlier[i] == i:
-            earlier[i] = found
+            labels[i] = found
             found += 1
         else:
-            earlier[i] = earlier[earlier[i]]
-    return earlier
+            labels[i] = labels[earlier[i]]
+    return labels
 
 
 def complete_edges(users: int) -> tuple[Edges, Edges]:
