@@ -150,7 +150,7 @@ class GlobalServer:
         self.link.to_local(server, Download(write_id(cluster), statistics))
 
     def close_phase(self) -> None:
-        """Alg. 2, lines 7–16: merge; where the partition changed, latest_members starts afresh.
+        """Alg. 2, lines 7–16: merge; where the partition changed, everything starts afresh.
 
         A server that has not answered takes part with what it has released so far.
         """
