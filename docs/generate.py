@@ -12,6 +12,7 @@ import msgspec
 from typer.main import get_command
 
 from fclub.cli.main import COMMANDS, _module
+from fclub.errors import FclubError
 from fclub.service import api
 from fclub.service.security import hash_token
 from fclub.service.serve import global_app, local_app
@@ -198,7 +199,55 @@ def _schema(schema: dict[str, Any]) -> str:
     return f"list of {_schema(schema['items'])}" if isinstance(schema.get("items"), dict) else kind
 
 
-PAGES = {"cli.md": cli, "configuration.md": configuration, "metrics.md": metrics, "http.md": http}
+def errors() -> str:
+    """The tree of exceptions as it is defined."""
+    parts = [
+        "# Errors",
+        "Everything that fclub raises on purpose is in `fclub.errors`; catch `FclubError` for all of it.",
+        "The command line prints an error as one line; it exits with 2 for `InvalidInput`, with 1 else.",
+        "",
+        "```",
+        FclubError.__name__,
+        *_branches(FclubError, ""),
+        "```",
+        "",
+    ]
+    lines = [[f"`{kind.__name__}`", _bases(kind), _said(kind)] for kind in _descendants(FclubError)]
+    return "\n".join([*parts, table(["error", "is a", "meaning"], lines)])
+
+
+def _branches(kind: type, indent: str) -> list[str]:
+    lines, kinds = [], _children(kind)
+    for child in kinds:
+        last = child is kinds[-1]
+        lines.append(f"{indent}{'└── ' if last else '├── '}{child.__name__}")
+        lines += _branches(child, indent + ("    " if last else "│   "))
+    return lines
+
+
+def _children(kind: type) -> list[type]:
+    return [child for child in kind.__subclasses__() if child.__module__ == FclubError.__module__]
+
+
+def _descendants(kind: type) -> list[type]:
+    return [kind, *(found for child in _children(kind) for found in _descendants(child))]
+
+
+def _bases(kind: type) -> str:
+    return ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
+
+
+def _said(kind: type) -> str:
+    return " ".join((kind.__doc__ or "").split())
+
+
+PAGES = {
+    "cli.md": cli,
+    "configuration.md": configuration,
+    "metrics.md": metrics,
+    "http.md": http,
+    "errors.md": errors,
+}
 
 
 def main() -> None:

@@ -15,18 +15,10 @@ from typing import Any
 
 import httpx
 
-from fclub.errors import FclubError
+from fclub.errors import RequestFailed
 
 RETRIED = frozenset({429, 502, 503, 504})
 Items = Mapping[str, Sequence[float]]
-
-
-class RequestFailed(FclubError):
-    """The server refused, or could not be reached; `status` is 0 then."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True)

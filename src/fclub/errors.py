@@ -1,28 +1,24 @@
-"""Every error that fclub raises on purpose.
-
-FclubError
-├── InvalidInput        a caller's value is outside the declared domain (also a ValueError)
-│   ├── InvalidReward, InvalidFeatures, EmptyItems, UnknownUser
-│   ├── InvalidSetting  an impossible parameter or combination of parameters
-│   └── UnknownName     no policy, environment, … of that name
-├── NotStarted          a policy was used before `start`
-├── InvalidFile         a saved state, trace or data file is corrupted or foreign
-│   └── InvalidRatings  a line of a ratings file or log cannot be read, or what it says cannot be
-├── DataMissing         a data set or array that is neither here nor downloadable
-├── InvalidMessage      what arrived over a link cannot be what a peer sent
-├── WrongDirection      a server was asked to send where it never sends
-├── NumericalError      a matrix that must be positive definite is not
-└── PrivacyError        a release that the guarantee does not allow
-"""
+"""Every error that fclub raises on purpose, in one tree; docs/reference/errors.md draws it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 
 class FclubError(Exception):
     """Root of the tree; the command line prints it as one line."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors cross processes whatever their constructors ask for."""
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[FclubError], arguments: tuple[Any, ...], values: dict[str, Any]) -> FclubError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(values)
+    return error
 
 
 class InvalidInput(FclubError, ValueError):
@@ -83,8 +79,27 @@ class DataMissing(FclubError):
     """Data that has to be fetched or pointed at first; the message says how."""
 
 
+class ExtraMissing(FclubError, ImportError):
+    """An optional part whose packages are not installed; the message says what to install."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs the extra {extra}: pip install 'fclub[{extra}]', "
+            f"or '.[{extra}]' in a checkout"
+        )
+        self.extra = extra
+
+
 class InvalidMessage(FclubError):
     """A message that was refused; nothing was changed."""
+
+
+class OutOfOrder(InvalidMessage):
+    """A frame that is missing predecessors; it will come again, after them."""
+
+
+class Quarantined(FclubError):
+    """The sender is not listened to until an operator releases it."""
 
 
 class WrongDirection(FclubError):
@@ -97,3 +112,63 @@ class NumericalError(FclubError):
 
 class PrivacyError(FclubError):
     """A release was refused because its privacy cost is unknown or over the budget."""
+
+
+class RequestRefused(FclubError):
+    """What the HTTP service of a server refuses; each kind has a status of its own."""
+
+
+class Malformed(RequestRefused):
+    """The body is not JSON."""
+
+
+class Unauthorized(RequestRefused):
+    """No token, or one that is not known."""
+
+
+class Forbidden(RequestRefused):
+    """A known token that may not do this."""
+
+
+class NotFound(RequestRefused):
+    """There is no such thing."""
+
+
+class UnknownDecision(NotFound):
+    """No decision of that id was made here, or it is too old."""
+
+
+class OtherReward(RequestRefused):
+    """The decision already has another reward."""
+
+
+class TooLarge(RequestRefused):
+    """More bytes, items or entries than the server takes at once."""
+
+
+class TooFast(RequestRefused):
+    """More requests per second than a token may make."""
+
+
+class NotStored(FclubError):
+    """The store has failed; what was asked may be lost and should be asked again."""
+
+
+class ServiceFailed(FclubError):
+    """The process cannot go on; what it has acknowledged is on disk."""
+
+
+class BrokerFailed(ServiceFailed):
+    """The NATS server is missing or did not start."""
+
+
+class FleetFailed(ServiceFailed):
+    """A process of the federation did not start."""
+
+
+class RequestFailed(FclubError):
+    """What a client asked was refused, or no server answered; `status` is 0 then."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fclub.core.statistics import Statistics
 from fclub.environments.synthetic import Synthetic
+from fclub.errors import OutOfOrder, Quarantined
 from fclub.protocol.local_server import LocalServer
 from fclub.protocol.messages import (
     ClusterStatistics,
@@ -29,9 +30,8 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
-from fclub.service.channel import OutOfOrder
 from fclub.service.frames import VERSION, Numbered, Receipt, encode_frame
-from fclub.service.global_node import QUARANTINE_AFTER, Quarantined
+from fclub.service.global_node import QUARANTINE_AFTER
 from fclub.service.local_node import GLOBAL
 from fclub.service.settings import Model
 

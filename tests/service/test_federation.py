@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fclub.environments.synthetic import Synthetic
-from fclub.service.decisions import FORGOTTEN_AT_ONCE, UnknownDecision
+from fclub.errors import UnknownDecision
+from fclub.service.decisions import FORGOTTEN_AT_ONCE
 from fclub.service.settings import Model
 
 from .conftest import wait_for

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fclub import Client
-from fclub.client import RequestFailed
+from fclub.errors import RequestFailed
 from fclub.service.security import hash_token
 from fclub.service.serve import check_store, local_app
 from fclub.service.settings import Http, LocalSettings, Model

@@ -13,15 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fclub.errors import FclubError
+from fclub.errors import BrokerFailed
 from fclub.service.local_node import GLOBAL
 from fclub.service.security import global_permissions, permissions
 
 START_SECONDS = 20.0
-
-
-class BrokerFailed(FclubError):
-    """The NATS server is missing or did not start."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fclub.errors import InvalidMessage
+from fclub.errors import InvalidMessage, OutOfOrder
 from fclub.service.frames import VERSION, Numbered, Receipt, encode_frame
 
 Statement = tuple[str, tuple[Any, ...]]
@@ -31,10 +31,6 @@ class Changes:
 
     def write(self, sql: str, *parameters: Any) -> None:
         self.statements.append((sql, parameters))
-
-
-class OutOfOrder(InvalidMessage):
-    """A frame that is missing predecessors; it will come again, after them."""
 
 
 class Channel:

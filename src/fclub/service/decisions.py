@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fclub.errors import FclubError
 from fclub.service.channel import Changes
 from fclub.service.store import Store
 
@@ -18,14 +17,6 @@ FORGOTTEN_AT_ONCE = 500
 """Old decisions that are dropped in one go, in a few milliseconds."""
 
 RANDOM_BYTES = 10
-
-
-class UnknownDecision(FclubError):
-    """No decision of that id was made here, or it is too old."""
-
-
-class OtherReward(FclubError):
-    """The decision already has another reward."""
 
 
 class Shown(NamedTuple):

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from fclub.client import AsyncClient, RequestFailed
-from fclub.errors import FclubError
+from fclub.client import AsyncClient
+from fclub.errors import RequestFailed
 from fclub.service.fleet import Fleet, Server
 from fclub.service.global_node import GlobalNode
 from fclub.service.local_node import LocalNode
@@ -31,7 +31,7 @@ VISITS_BETWEEN_KILLS = 20
 HEAL_SECONDS = 120.0
 
 
-class DrillFailed(FclubError):
+class DrillFailed(AssertionError):
     """Something was lost, counted twice, or not accounted for."""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from fclub.errors import FclubError
+from fclub.errors import FleetFailed
 from fclub.service.broker import LocalBroker, free_port
 from fclub.service.local_node import GLOBAL
 from fclub.service.security import hash_token, new_token
@@ -24,10 +24,6 @@ from fclub.service.settings import Model
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
 ADDRESSES = "servers.json"
-
-
-class FleetFailed(FclubError):
-    """A process of the federation did not start."""
 
 
 @dataclass

@@ -10,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Router
 
+from fclub.errors import NotFound
 from fclub.service.dashboard.global_view import GlobalView
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.routes import Dashboard
 from fclub.service.global_node import GlobalNode
-from fclub.service.http import Gate, NotFound, Routes, json_response
+from fclub.service.http import Gate, Routes, json_response
 from fclub.service.monitoring import Monitor
 from fclub.service.runtime import Runner
 from fclub.service.security import ADMIN, Guard

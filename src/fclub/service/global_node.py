@@ -7,22 +7,18 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from fclub.errors import FclubError, InvalidMessage, WrongDirection
+from fclub.errors import InvalidMessage, OutOfOrder, Quarantined, WrongDirection
 from fclub.protocol.global_server import GlobalServer
 from fclub.protocol.link import Communications
 from fclub.protocol.messages import Message, decode, encode
 from fclub.protocol.mixture_global import MixtureGlobal
-from fclub.service.channel import Changes, Channel, OutOfOrder
+from fclub.service.channel import Changes, Channel
 from fclub.service.frames import Receipt, decode_frame
 from fclub.service.local_node import GLOBAL, SNAPSHOT_EVERY
 from fclub.service.store import Store, log_statements, snapshot_statements
 
 QUARANTINE_AFTER = 5
 """Refused messages until a server is not listened to any more."""
-
-
-class Quarantined(FclubError):
-    """The sender is not listened to until an operator releases it."""
 
 
 @dataclass

@@ -12,43 +12,26 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fclub.errors import FclubError, InvalidInput
-from fclub.service.decisions import OtherReward, UnknownDecision
+from fclub.errors import (
+    FclubError,
+    Forbidden,
+    InvalidInput,
+    Malformed,
+    NotFound,
+    NotStored,
+    OtherReward,
+    TooFast,
+    TooLarge,
+    Unauthorized,
+)
 from fclub.service.monitoring import Monitor
-from fclub.service.runtime import NotStored
 from fclub.service.security import ADMIN, APPLICATION, Guard
 from fclub.service.settings import Http
-
-
-class Unauthorized(FclubError):
-    """No token, or one that is not known."""
-
-
-class Forbidden(FclubError):
-    """A known token that may not do this."""
-
-
-class TooLarge(FclubError):
-    """More bytes, items or entries than the server takes at once."""
-
-
-class TooFast(FclubError):
-    """More requests per second than a token may make."""
-
-
-class NotFound(FclubError):
-    """There is no such thing."""
-
-
-class Malformed(FclubError):
-    """The body is not JSON."""
-
 
 STATUS: tuple[tuple[type[FclubError], int], ...] = (
     (Malformed, 400),
     (Unauthorized, 401),
     (Forbidden, 403),
-    (UnknownDecision, 404),
     (NotFound, 404),
     (OtherReward, 409),
     (TooLarge, 413),

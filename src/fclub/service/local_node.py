@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fclub.core.types import Matrix, Vector
-from fclub.errors import FclubError, InvalidFile, WrongDirection
+from fclub.errors import FclubError, InvalidFile, OtherReward, UnknownDecision, WrongDirection
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.local_server import LocalServer
@@ -21,7 +21,7 @@ from fclub.protocol.messages import Message, decode, encode
 from fclub.protocol.mixture_local import MixtureLocal
 from fclub.service.books import Books
 from fclub.service.channel import Changes, Channel
-from fclub.service.decisions import Decisions, OtherReward, Shown, UnknownDecision
+from fclub.service.decisions import Decisions, Shown
 from fclub.service.frames import Receipt, decode_frame
 from fclub.service.noise import RecordedNoise
 from fclub.service.store import Store, log_statements, snapshot_statements

@@ -22,9 +22,10 @@ from nats.js.api import ConsumerConfig, DeliverPolicy, RetentionPolicy, StreamCo
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
+from fclub.errors import NotStored
 from fclub.service.local_node import GLOBAL
 from fclub.service.monitoring import Monitor
-from fclub.service.runtime import Deliver, NotStored
+from fclub.service.runtime import Deliver
 from fclub.service.tasks import end
 
 UP_STREAM = "UP"

@@ -10,7 +10,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Protocol
 
-from fclub.errors import FclubError
+from fclub.errors import FclubError, NotStored
 from fclub.service.channel import Changes, Channel
 from fclub.service.monitoring import Monitor
 from fclub.service.store import Store
@@ -20,10 +20,6 @@ Arrival = tuple[str, bytes]
 """Sender and frame."""
 
 Deliver = Callable[[list[Arrival]], Awaitable[None]]
-
-
-class NotStored(FclubError):
-    """The store has failed; what was asked may be lost and should be asked again."""
 
 
 class Node(Protocol):

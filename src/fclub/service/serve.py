@@ -15,7 +15,7 @@ import msgspec
 import uvicorn
 from starlette.routing import Router
 
-from fclub.errors import FclubError, InvalidSetting
+from fclub.errors import InvalidSetting, ServiceFailed
 from fclub.service.direct import DirectWire
 from fclub.service.global_app import Deadline, GlobalService
 from fclub.service.local_app import LocalService
@@ -36,10 +36,6 @@ GARBAGE_AFTER = 50_000
 
 DAY = 86_400.0
 FORGET_EVERY = 60.0
-
-
-class ServiceFailed(FclubError):
-    """The process cannot go on; what it has acknowledged is on disk."""
 
 
 @asynccontextmanager

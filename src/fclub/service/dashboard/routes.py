@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from fclub.errors import NotFound
 from fclub.service.dashboard.recorder import Recorder, Visitors
-from fclub.service.http import Gate, NotFound
+from fclub.service.http import Gate
 
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 POLICY = (
