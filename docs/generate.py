@@ -203,8 +203,8 @@ def errors() -> str:
     """The tree of exceptions as it is defined."""
     parts = [
         "# Errors",
-        "Everything that fclub raises on purpose is in `fclub.errors`; catch `FclubError` for all of it.",
-        "The command line prints an error as one line; it exits with 2 for `InvalidInput`, with 1 else.",
+        "What fclub raises on purpose is in `fclub.errors`; catch `FclubError` for all of it.",
+        "The command line prints it as one line and exits with 2 for an `InvalidInput`, else with 1.",
         "",
         "```",
         FclubError.__name__,
