@@ -5,7 +5,7 @@ from math import inf, log, sqrt
 import pytest
 
 from fclub.config import Privacy, Problem, Protocol
-from fclub.core.ucb import tree_bounds
+from fclub.core.paper.ucb import tree_bounds
 from fclub.errors import InvalidSetting
 from fclub.theory import Bound, Theory
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf, log, log2, sqrt
 
 from fclub.config import Privacy, Problem, Protocol, require
-from fclub.core.ucb import NoiseBounds, delay_factor, tree_bounds
+from fclub.core.paper.ucb import NoiseBounds, delay_factor, tree_bounds
 
 
 @dataclass(frozen=True)

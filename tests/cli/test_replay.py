@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fclub
-from fclub.environments.log_file import read_log
+from fclub.environments.data.log_file import read_log
 from fclub.environments.replay import evaluate_replay
 
 ITEMS, ROUNDS = 4, 400

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.core.evidence import agglomerate, log_evidence, noisy_information
-from fclub.core.mixture import Slots, concentration, make_slots, sample_partitions
+from fclub.core.plus.evidence import agglomerate, log_evidence, noisy_information
+from fclub.core.plus.mixture import Slots, concentration, make_slots, sample_partitions
 
 Item = tuple[np.ndarray, np.ndarray]
 

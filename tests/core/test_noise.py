@@ -8,7 +8,7 @@ from scipy import stats
 
 from fclub.config import Privacy, Problem, Protocol
 from fclub.core.noise import advance_tree, symmetric
-from fclub.core.ucb import tree_bounds
+from fclub.core.paper.ucb import tree_bounds
 
 
 def partial_sums(leaves: int, depth: int, draw: object, std: float, side: int = 3) -> list[np.ndarray]:

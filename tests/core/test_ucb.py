@@ -1,4 +1,4 @@
-"""ρ, κ, β of Lemma 1 against their formulas, and the rest of core/ucb.py."""
+"""ρ, κ, β of Lemma 1 against their formulas, and the rest of core/paper/ucb.py."""
 
 from math import ceil, exp, inf, log, log2, sqrt
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fclub.config import Privacy, Problem, Protocol
 from fclub.core.models import ridge_radius
-from fclub.core.ucb import (
+from fclub.core.paper.ucb import (
     confidence_radius,
     delay_factor,
     events_bound,

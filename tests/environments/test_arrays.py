@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 
 import fclub
 from fclub.environments.arrays import find_array, load_array
-from fclub.environments.pipeline import distinct
+from fclub.environments.data.pipeline import distinct
 from fclub.errors import DataMissing, InvalidFile, InvalidSetting, NotStarted
 
 Find = Callable[[str], Path]

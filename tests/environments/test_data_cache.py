@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import fclub
-from fclub.environments import data_cache
-from fclub.environments.data_cache import check, install, installed, load_ratings
-from fclub.environments.datasets import DATASETS
-from fclub.environments.ratings_file import read_ratings
+from fclub.environments.data import cache
+from fclub.environments.data.cache import check, install, installed, load_ratings
+from fclub.environments.data.datasets import DATASETS
+from fclub.environments.data.ratings_file import read_ratings
 from fclub.errors import DataMissing, InvalidFile, InvalidRatings, UnknownName
 from fclub.paths import cache_root
 
@@ -206,7 +206,7 @@ def test_check_compares_with_the_published_matrix(
     with pytest.raises(InvalidFile, match="published is cbd22bb7") as caught:
         check("movielens-1m")
     digest = str(caught.value).split("digest ")[1].split(",")[0]
-    monkeypatch.setattr(data_cache, "PUBLISHED_MATRIX", digest)
+    monkeypatch.setattr(cache, "PUBLISHED_MATRIX", digest)
     assert check("movielens-1m") == {"matrix": digest, "published": digest}
 
 

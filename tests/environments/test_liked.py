@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fclub.environments.data.ratings_file import read_ratings
 from fclub.environments.form import HALF
 from fclub.environments.liked import Liked
-from fclub.environments.ratings_file import read_ratings
 from fclub.errors import InvalidSetting
 
 Write = Callable[..., Path]

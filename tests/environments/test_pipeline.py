@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.environments.pipeline import (
+from fclub.environments.data.pipeline import (
     blob_sha1,
     clustered,
     densest,
@@ -18,7 +18,7 @@ from fclub.environments.pipeline import (
     factors,
     random_part,
 )
-from fclub.environments.ratings_file import Ratings, read_ratings
+from fclub.environments.data.ratings_file import Ratings, read_ratings
 from fclub.errors import InvalidSetting
 
 GOLDEN = {

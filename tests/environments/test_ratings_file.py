@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.environments.ratings_file import Ratings, read_ratings
+from fclub.environments.data.ratings_file import Ratings, read_ratings
 from fclub.errors import InvalidFile, InvalidRatings
 
 Triples = dict[tuple[int, int], float]

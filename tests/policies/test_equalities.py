@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import fclub
 from fclub.config import Problem
+from fclub.core.paper.ucb import NoiseBounds, ridge_bounds
 from fclub.core.types import Matrix
-from fclub.core.ucb import NoiseBounds, ridge_bounds
 from fclub.environments.synthetic import Synthetic
 from fclub.policies.federated import TABLE, FederatedPolicy
 from fclub.policies.registry import POLICIES

@@ -13,7 +13,7 @@ from numpy.random import SeedSequence
 
 import fclub
 from fclub.config import Privacy, Protocol
-from fclub.core.ucb import NoiseBounds, ridge_bounds, tree_bounds
+from fclub.core.paper.ucb import NoiseBounds, ridge_bounds, tree_bounds
 
 LocalCluster = tuple[int, tuple[int, ...]]
 

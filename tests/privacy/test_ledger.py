@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fclub.config import Privacy, Problem, Protocol
-from fclub.core.ucb import tree_bounds
+from fclub.core.paper.ucb import tree_bounds
 from fclub.errors import InvalidFile, PrivacyError, UnknownName
 from fclub.privacy.calibration import compose, epsilon_of, mu_of
 from fclub.privacy.ledger import Ledger, ReleaseEvent

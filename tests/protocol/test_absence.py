@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import fclub
 from fclub.core.clustering import UserGraph
+from fclub.core.paper.ucb import make_rules, ridge_bounds
 from fclub.core.statistics import Packed, Statistics
-from fclub.core.ucb import make_rules, ridge_bounds
 from fclub.privacy.noise import NoNoise
 from fclub.protocol import messages as m
 from fclub.protocol.accounts import NoAccounts

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fclub
 from fclub.config import Problem
-from fclub.core.ucb import delay_factor, events_bound
+from fclub.core.paper.ucb import delay_factor, events_bound
 from fclub.policies.federated import FederatedPolicy, Switches
 from fclub.protocol.messages import Download, Upload, read_id
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import fclub
-from fclub.core.mixture import newcomer
 from fclub.core.packing import with_row
+from fclub.core.plus.mixture import newcomer
 from fclub.core.statistics import Packed, Statistics
 from fclub.errors import InvalidMessage
 from fclub.policies.mixture import MixturePolicy

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 import fclub
+from fclub.core.paper.ucb import make_rules, ridge_bounds, tree_bounds
 from fclub.core.statistics import Packed, Statistics
-from fclub.core.ucb import make_rules, ridge_bounds, tree_bounds
 from fclub.errors import InvalidMessage, NumericalError
 from fclub.policies.federated import FederatedPolicy
 from fclub.privacy.noise import NoNoise, SeededNoise

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fclub
+from fclub.core.paper.ucb import Rules, make_rules, ridge_bounds, tree_bounds
 from fclub.core.statistics import Statistics
 from fclub.core.types import Floats
-from fclub.core.ucb import Rules, make_rules, ridge_bounds, tree_bounds
 from fclub.errors import InvalidMessage
 from fclub.protocol.trust import MAX_COUNT, check_report, check_upload
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.core.global_clusters import GlobalClusters
+from fclub.core.paper.global_clusters import GlobalClusters
 from fclub.environments.form import HALF
 from fclub.environments.synthetic import Synthetic
 from fclub.policies.registry import make_policy

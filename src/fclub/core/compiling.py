@@ -33,9 +33,10 @@ def cache_folder() -> str:
     """Where compiled kernels are kept: in the cache, or in a temporary folder."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(package.glob("*/*.py")):
+    core = package / "core"
+    for source in sorted(package.rglob("*.py")):
         text = source.read_bytes()
-        if source.parent.name == "core" or b"@compiled" in text:
+        if core in source.parents or b"@compiled" in text:
             digest.update(text)
     folder = cache_root() / f"kernels-{digest.hexdigest()[:16]}"
     try:

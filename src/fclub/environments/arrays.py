@@ -25,10 +25,10 @@ import numpy as np
 from fclub.config import require
 from fclub.core.types import Floats, Indices
 from fclub.environments.base import Parameter
-from fclub.environments.data_cache import load_ratings
-from fclub.environments.datasets import data_folders
+from fclub.environments.data.cache import load_ratings
+from fclub.environments.data.datasets import data_folders
+from fclub.environments.data.pipeline import factors, random_part
 from fclub.environments.form import HALF
-from fclub.environments.pipeline import factors, random_part
 from fclub.environments.vectors import VectorEnvironment
 from fclub.errors import DataMissing, InvalidFile
 

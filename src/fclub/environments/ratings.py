@@ -9,8 +9,8 @@ import numpy as np
 
 from fclub.config import require
 from fclub.core.types import Floats
-from fclub.environments.data_cache import load_ratings
-from fclub.environments.pipeline import clustered, densest, factors
+from fclub.environments.data.cache import load_ratings
+from fclub.environments.data.pipeline import clustered, densest, factors
 from fclub.environments.vectors import VectorEnvironment
 
 

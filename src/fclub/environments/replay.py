@@ -24,8 +24,8 @@ from numpy.random import SeedSequence
 
 from fclub.config import Problem, require
 from fclub.core.types import Flags, Floats, Matrix, Vector
+from fclub.environments.data.log_file import Log
 from fclub.environments.form import HALF
-from fclub.environments.log_file import Log
 from fclub.environments.placement import place
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from fclub.config import Problem, require
 from fclub.core.types import Floats, Indices
 from fclub.environments.base import LinearEnvironment, Parameter
+from fclub.environments.data.pipeline import distinct
 from fclub.environments.form import HALF
-from fclub.environments.pipeline import distinct
 from fclub.environments.placement import place
 from fclub.environments.world import DIRECTIONS
 

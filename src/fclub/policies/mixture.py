@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.config import Privacy, Problem, require
-from fclub.core.mixture_round import MixtureRound
+from fclub.core.plus.rounds import MixtureRound
 from fclub.core.statistics import Packed
 from fclub.core.types import Floats, Indices, Vector
 from fclub.policies.base import Parameter

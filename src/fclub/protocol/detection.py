@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from fclub.core.clustering import UserGraph, allowance, most_alike, number_by_first
-from fclub.core.federation import LocalClusters
 from fclub.core.kernels import distance
 from fclub.core.models import estimate_all
+from fclub.core.paper.federation import LocalClusters
 from fclub.core.statistics import Packed, total_by_label
 from fclub.core.types import Floats, Indices, Vector
 

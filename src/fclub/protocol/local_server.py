@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from fclub.core.compiling import DirectCall
-from fclub.core.federation import LocalClusters, absorb, add_statistics, recommend, release
 from fclub.core.packing import with_row
+from fclub.core.paper.federation import LocalClusters, absorb, add_statistics, recommend, release
+from fclub.core.paper.ucb import Rules
 from fclub.core.statistics import Packed, Statistics, observe, total_by_label
 from fclub.core.types import Indices, Matrix, Vector
-from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage, NumericalError
 from fclub.privacy.noise import NoiseSource
 from fclub.protocol.accounts import Accounts

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fclub.core.clustering import number_by_first
-from fclub.core.evidence import agglomerate, noisy_information
-from fclub.core.mixture import concentration
+from fclub.core.plus.evidence import agglomerate, noisy_information
+from fclub.core.plus.mixture import concentration
 from fclub.core.statistics import Statistics, pack_statistics, unpack_statistics
 from fclub.core.types import Indices
 from fclub.errors import InvalidMessage

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fclub.core.clustering import number_by_first
-from fclub.core.evidence import noisy_information
-from fclub.core.mixture import SLOTS, concentration, make_slots, newcomer, sample_partitions
-from fclub.core.mixture_round import MixtureRound, feedback, recommend
 from fclub.core.packing import with_row
+from fclub.core.plus.evidence import noisy_information
+from fclub.core.plus.mixture import SLOTS, concentration, make_slots, newcomer, sample_partitions
+from fclub.core.plus.rounds import MixtureRound, feedback, recommend
 from fclub.core.statistics import Packed, Statistics, total_by_label
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidMessage

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fclub.core.federation import LocalClusters
+from fclub.core.paper.federation import LocalClusters
 from fclub.core.types import Counts, Indices
 
 if TYPE_CHECKING:

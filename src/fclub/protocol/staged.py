@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fclub.core.federation import LocalClusters, renew_buffer
 from fclub.core.noise import advance_tree
+from fclub.core.paper.federation import LocalClusters, renew_buffer
+from fclub.core.paper.ucb import Rules
 from fclub.core.statistics import Packed, Statistics
 from fclub.core.types import Floats, Indices
-from fclub.core.ucb import Rules
 from fclub.privacy.noise import NoiseSource
 
 

@@ -14,9 +14,9 @@ from math import isnan, log2, sqrt
 import numpy as np
 
 from fclub.core.kernels import largest_entry, log_determinant, trace
+from fclub.core.paper.ucb import Rules
 from fclub.core.statistics import Statistics
 from fclub.core.types import Matrix
-from fclub.core.ucb import Rules
 from fclub.errors import InvalidMessage
 from fclub.protocol.mixture_rules import MixtureRules
 

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from fclub.config import Problem
+from fclub.core.paper.ucb import Rules, make_rules
 from fclub.core.statistics import Packed
-from fclub.core.ucb import Rules, make_rules
 from fclub.errors import InvalidFile, InvalidSetting
 from fclub.policies.federated import FederatedPolicy
 from fclub.policies.mixture import MixturePolicy

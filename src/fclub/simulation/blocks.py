@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fclub.core import club, independent, mixture_round, sclub
-from fclub.core import federation as fed
+from fclub.core import club, independent, sclub
 from fclub.core.borrowing import borrowed
 from fclub.core.compiling import compiled, for_types, inner
-from fclub.core.global_clusters import download_due, receive_upload, take_download
+from fclub.core.paper import federation as fed
+from fclub.core.paper.global_clusters import download_due, receive_upload, take_download
+from fclub.core.plus import rounds as mixture_rounds
 from fclub.core.statistics import observe
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.environments.world import World, draw_items, draw_reward, draw_user, regret_of
@@ -84,7 +85,7 @@ PLAY: dict[type, Any] = {
     independent.Independent: _specialise(independent.recommend, independent.feedback),
     club.Club: _specialise(club.recommend, club.feedback),
     sclub.Sclub: _specialise(sclub.recommend, sclub.feedback),
-    mixture_round.MixtureRound: _specialise(mixture_round.recommend, mixture_round.feedback),
+    mixture_rounds.MixtureRound: _specialise(mixture_rounds.recommend, mixture_rounds.feedback),
     Federation: _specialise(_federated_recommend, _federated_feedback),
 }
 """The compiled loop for every kind of packed state."""

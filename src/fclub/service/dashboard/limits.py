@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log
 
-from fclub.core.ucb import Rules
+from fclub.core.paper.ucb import Rules
 
 
 def communication_limit(rules: Rules, dim: int, observations: int, clusters: int, phases: int) -> float:

@@ -1,7 +1,7 @@
 """Which users share a vector: a Bayesian mixture over partitions, by Gibbs sampling.
 
 Partitions have a Chinese-restaurant prior: a user joins a cluster in proportion to its size. How well
-users fit together is the evidence of `core.evidence`.
+users fit together is the evidence of `core.plus.evidence`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 from scipy.special import digamma
 
 from fclub.core.compiling import compiled, inner
-from fclub.core.evidence import log_evidence
 from fclub.core.kernels import add_matrix, add_scaled, invert, multiply, set_matrix, set_vector
+from fclub.core.plus.evidence import log_evidence
 from fclub.core.types import Floats, Indices, Matrix, Vector
 
 SLOTS = 64

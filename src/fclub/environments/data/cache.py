@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from fclub.environments.archives import ratings_inside
-from fclub.environments.datasets import DATASETS, data_folders, dataset
-from fclub.environments.pipeline import blob_sha1, densest
-from fclub.environments.ratings_file import Ratings, read_ratings
+from fclub.environments.data.archives import ratings_inside
+from fclub.environments.data.datasets import DATASETS, data_folders, dataset
+from fclub.environments.data.pipeline import blob_sha1, densest
+from fclub.environments.data.ratings_file import Ratings, read_ratings
 from fclub.errors import DataMissing, InvalidFile, InvalidRatings
 from fclub.paths import cache_root
 

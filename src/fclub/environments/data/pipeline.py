@@ -17,8 +17,8 @@ from threadpoolctl import threadpool_limits
 
 from fclub.config import require
 from fclub.core.types import Floats, Indices, Matrix
+from fclub.environments.data.ratings_file import Ratings
 from fclub.environments.form import with_constant
-from fclub.environments.ratings_file import Ratings
 
 KMEANS_ROUNDS = 300
 

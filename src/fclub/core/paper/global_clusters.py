@@ -8,8 +8,8 @@ import numpy as np
 
 from fclub.core.compiling import compiled, inner
 from fclub.core.kernels import add_matrix, add_scaled, clear, log_determinant, set_matrix, set_vector
+from fclub.core.paper.ucb import Rules
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
-from fclub.core.ucb import Rules
 
 
 class GlobalClusters(NamedTuple):

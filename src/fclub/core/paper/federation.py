@@ -24,8 +24,8 @@ from fclub.core.kernels import (
     set_vector,
 )
 from fclub.core.noise import advance_tree
+from fclub.core.paper.ucb import Rules, confidence_radius
 from fclub.core.types import Counts, Flags, Floats, Matrix, Vector
-from fclub.core.ucb import Rules, confidence_radius
 
 
 class LocalClusters(NamedTuple):

@@ -1,0 +1,1 @@
+"""The arithmetic of the printed algorithm: confidence radii, rounds, uploads and downloads."""

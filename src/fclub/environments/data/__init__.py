@@ -1,0 +1,1 @@
+"""Files of ratings and visits: read, kept in the cache, turned into vectors."""
