@@ -9,9 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fclub import checks, errors
     from fclub.client import AsyncClient, Client
     from fclub.config import Privacy, Problem, Protocol
-    from fclub.environments.base import Environment
+    from fclub.environments.base import Environment, Outcome
     from fclub.environments.registry import make_environment
     from fclub.policies.base import Policy
     from fclub.policies.registry import make_policy
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_MODULES = ("checks", "errors")
 _HOMES = {
     "AsyncClient": "fclub.client",
     "Client": "fclub.client",
     "Environment": "fclub.environments.base",
+    "Outcome": "fclub.environments.base",
     "Policy": "fclub.policies.base",
     "Privacy": "fclub.config",
     "Problem": "fclub.config",
@@ -38,12 +41,15 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Environment",
+    "Outcome",
     "Policy",
     "Privacy",
     "Problem",
     "Protocol",
     "Trace",
     "__version__",
+    "checks",
+    "errors",
     "make_environment",
     "make_policy",
     "simulate",
@@ -51,9 +57,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'fclub' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return import_module(f"fclub.{name}")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'fclub' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

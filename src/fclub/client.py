@@ -9,16 +9,23 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import httpx
+from fclub.errors import ExtraMissing, RequestFailed
 
-from fclub.errors import RequestFailed
+if TYPE_CHECKING:  # of the extra `service`
+    import httpx
 
-RETRIED = frozenset({429, 502, 503, 504})
+UNREACHED = 0
+RETRIED = frozenset({UNREACHED, 429, 502, 503, 504})
+
 Items = Mapping[str, Sequence[float]]
+"""The features of every item on offer, by its id."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -30,12 +37,65 @@ class Recommendation:
     index: int
 
 
+def _visit(user: str, items: Items) -> dict[str, Any]:
+    offered = [{"id": key, "features": [float(v) for v in row]} for key, row in items.items()]
+    return {"user": user, "items": offered}
+
+
+def _reward(decision: str, reward: float) -> dict[str, Any]:
+    return {"decision": decision, "reward": float(reward)}
+
+
+def _recommended(answer: Any) -> Recommendation:
+    return Recommendation(**answer)
+
+
+def _counted(answer: Any) -> bool:
+    return bool(answer["counted"])
+
+
+def _requests(bodies: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return {"requests": list(bodies)}
+
+
+def _each(read: Callable[[Any], Result], answer: Any) -> list[Result | RequestFailed]:
+    """What was answered to each entry of a batch, an error where it was refused."""
+    return [
+        read(entry["result"])
+        if entry["status"] == 200
+        else RequestFailed(f"{entry['status']}: {entry['error']}", entry["status"])
+        for entry in answer["results"]
+    ]
+
+
+class _Answer(NamedTuple):
+    """A status and the decoded body; 0 and the reason if no server answered."""
+
+    status: int
+    value: Any
+
+    @staticmethod
+    def of(response: httpx.Response) -> _Answer:
+        try:
+            value = response.json()
+        except ValueError:
+            value = response.text if response.is_success else response.reason_phrase
+        if not response.is_success and isinstance(value, dict):
+            value = value.get("error", response.reason_phrase)
+        return _Answer(response.status_code, value)
+
+    def result(self) -> Any:
+        if self.status == UNREACHED:
+            raise RequestFailed(f"no answer: {self.value}", UNREACHED)
+        if not 200 <= self.status < 300:
+            raise RequestFailed(f"{self.status}: {self.value}", self.status)
+        return self.value
+
+
 class _Settings:
     """What both clients are made from."""
 
-    def __init__(
-        self, url: str, token: str, *, timeout: float = 10.0, retries: int = 5, **options: Any
-    ):
+    def __init__(self, url: str, token: str, timeout: float, retries: int, options: dict[str, Any]):
         self.retries = retries
         self._options: dict[str, Any] = {
             "base_url": url,
@@ -50,94 +110,134 @@ class _Settings:
             yield 0.05 * 2**attempt * (0.5 + random.random())
 
 
-def _visit(user: str, items: Items) -> dict[str, Any]:
-    offered = [{"id": key, "features": [float(v) for v in row]} for key, row in items.items()]
-    return {"user": user, "items": offered}
-
-
-def _value(answer: httpx.Response | httpx.TransportError) -> Any:
-    if isinstance(answer, httpx.TransportError):
-        raise RequestFailed(f"no answer: {answer}", 0)
-    if answer.is_success:
-        return answer.json()
+def _httpx() -> Any:
     try:
-        reason = answer.json()["error"]
-    except (ValueError, KeyError, TypeError):
-        reason = answer.reason_phrase
-    raise RequestFailed(f"{answer.status_code}: {reason}", answer.status_code)
-
-
-def _again(answer: httpx.Response | httpx.TransportError) -> bool:
-    return isinstance(answer, httpx.TransportError) or answer.status_code in RETRIED
+        import httpx
+    except ImportError:
+        raise ExtraMissing("fclub.Client", "service") from None
+    return httpx
 
 
 class Client(_Settings):
-    """`with Client(url, token) as client: client.recommend("ann", {"a": [...], "b": [...]})`."""
+    """Talks to the local server at `url`.
+
+    A refused or unanswered request raises `RequestFailed`. `timeout` is in seconds; `retries` are made
+    when the server is busy or out of reach, after pauses that double. Other options are those of
+    `httpx.Client`, such as `verify` for a certificate of one's own. As a context manager it closes its
+    connections at the end of the block, otherwise at `close` or when nothing refers to it any more.
+    """
+
+    def __init__(
+        self, url: str, token: str, *, timeout: float = 10.0, retries: int = 5, **options: Any
+    ) -> None:
+        super().__init__(url, token, timeout, retries, options)
+        self._http: httpx.Client = _httpx().Client(**self._options)
+        self._finalizer = weakref.finalize(self, self._http.close)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._finalizer()
 
     def __enter__(self) -> Client:
-        self._http = httpx.Client(**self._options)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.close()
+        self.close()
 
     def recommend(self, user: str, items: Items) -> Recommendation:
         """The item to show, of those offered by id and features."""
-        return Recommendation(**self.request("POST", "/v1/recommend", _visit(user, items)))
+        answer = self.request("POST", "/v1/recommend", _visit(user, items))
+        return _recommended(answer)
 
     def feedback(self, decision: str, reward: float) -> bool:
         """Tell a reward in [0, 1]; False if it was known already."""
-        body = {"decision": decision, "reward": reward}
-        return bool(self.request("POST", "/v1/feedback", body)["counted"])
+        answer = self.request("POST", "/v1/feedback", _reward(decision, reward))
+        return _counted(answer)
+
+    def recommend_batch(
+        self, visits: Iterable[tuple[str, Items]]
+    ) -> list[Recommendation | RequestFailed]:
+        """What to show to each of these users; an entry that was refused is returned as its error."""
+        body = _requests(_visit(*visit) for visit in visits)
+        return _each(_recommended, self.request("POST", "/v1/recommend/batch", body))
+
+    def feedback_batch(self, rewards: Mapping[str, float]) -> dict[str, bool | RequestFailed]:
+        """Rewards by decision; for each whether it was new, or why it was refused."""
+        body = _requests(_reward(*told) for told in rewards.items())
+        answer = self.request("POST", "/v1/feedback/batch", body)
+        return dict(zip(rewards, _each(_counted, answer), strict=True))
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """Any route; the decoded answer."""
         answer = self._once(method, path, body)
         for pause in self._pauses():
-            if not _again(answer):
+            if answer.status not in RETRIED:
                 break
             time.sleep(pause)
             answer = self._once(method, path, body)
-        return _value(answer)
+        return answer.result()
 
-    def _once(self, method: str, path: str, body: Any) -> httpx.Response | httpx.TransportError:
+    def _once(self, method: str, path: str, body: Any) -> _Answer:
         try:
-            return self._http.request(method, path, json=body)
-        except httpx.TransportError as error:
-            return error
+            return _Answer.of(self._http.request(method, path, json=body))
+        except _httpx().TransportError as error:
+            return _Answer(UNREACHED, str(error))
 
 
 class AsyncClient(_Settings):
-    """The same for asyncio."""
+    """The same for asyncio; `async with` or `await close()` closes its connections."""
+
+    def __init__(
+        self, url: str, token: str, *, timeout: float = 10.0, retries: int = 5, **options: Any
+    ) -> None:
+        super().__init__(url, token, timeout, retries, options)
+        self._http: httpx.AsyncClient = _httpx().AsyncClient(**self._options)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
 
     async def __aenter__(self) -> AsyncClient:
-        self._http = httpx.AsyncClient(**self._options)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._http.aclose()
+        await self.close()
 
     async def recommend(self, user: str, items: Items) -> Recommendation:
         """The item to show, of those offered by id and features."""
-        return Recommendation(**await self.request("POST", "/v1/recommend", _visit(user, items)))
+        answer = await self.request("POST", "/v1/recommend", _visit(user, items))
+        return _recommended(answer)
 
     async def feedback(self, decision: str, reward: float) -> bool:
         """Tell a reward in [0, 1]; False if it was known already."""
-        body = {"decision": decision, "reward": reward}
-        return bool((await self.request("POST", "/v1/feedback", body))["counted"])
+        answer = await self.request("POST", "/v1/feedback", _reward(decision, reward))
+        return _counted(answer)
+
+    async def recommend_batch(
+        self, visits: Iterable[tuple[str, Items]]
+    ) -> list[Recommendation | RequestFailed]:
+        """What to show to each of these users; an entry that was refused is returned as its error."""
+        body = _requests(_visit(*visit) for visit in visits)
+        return _each(_recommended, await self.request("POST", "/v1/recommend/batch", body))
+
+    async def feedback_batch(self, rewards: Mapping[str, float]) -> dict[str, bool | RequestFailed]:
+        """Rewards by decision; for each whether it was new, or why it was refused."""
+        body = _requests(_reward(*told) for told in rewards.items())
+        answer = await self.request("POST", "/v1/feedback/batch", body)
+        return dict(zip(rewards, _each(_counted, answer), strict=True))
 
     async def request(self, method: str, path: str, body: Any = None) -> Any:
         """Any route; the decoded answer."""
         answer = await self._once(method, path, body)
         for pause in self._pauses():
-            if not _again(answer):
+            if answer.status not in RETRIED:
                 break
             await asyncio.sleep(pause)
             answer = await self._once(method, path, body)
-        return _value(answer)
+        return answer.result()
 
-    async def _once(self, method: str, path: str, body: Any) -> httpx.Response | httpx.TransportError:
+    async def _once(self, method: str, path: str, body: Any) -> _Answer:
         try:
-            return await self._http.request(method, path, json=body)
-        except httpx.TransportError as error:
-            return error
+            return _Answer.of(await self._http.request(method, path, json=body))
+        except _httpx().TransportError as error:
+            return _Answer(UNREACHED, str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import runpy
@@ -15,7 +16,8 @@ import httpx
 import numpy as np
 import pytest
 
-from fclub import Client
+from fclub import AsyncClient, Client
+from fclub.client import Recommendation
 from fclub.errors import RequestFailed
 from fclub.service.security import hash_token
 from fclub.service.serve import check_store, local_app
@@ -87,6 +89,36 @@ def test_the_client_tells_what_went_wrong(client: httpx.Client) -> None:
     with Client("http://127.0.0.1:1", TOKEN, retries=1) as nobody, pytest.raises(RequestFailed) as gone:
         nobody.recommend("ann", items)
     assert gone.value.status == 0
+
+
+def test_the_client_needs_no_block_and_takes_batches(client: httpx.Client) -> None:
+    ours = Client(str(client.base_url), TOKEN)
+    items = {item["id"]: item["features"] for item in offer(np.random.default_rng(0))}
+    ann, nobody, bob = ours.recommend_batch([("ann", items), ("é" * 100, items), ("bob", items)])
+    assert isinstance(ann, Recommendation)
+    assert isinstance(bob, Recommendation)
+    assert isinstance(nobody, RequestFailed)
+    assert nobody.status == 422
+    told = ours.feedback_batch({ann.decision: 1.0, "unheard of": 0.5, bob.decision: 0.0})
+    assert [told[ann.decision], told[bob.decision]] == [True, True]
+    assert isinstance(told["unheard of"], RequestFailed)
+    assert ours.feedback_batch({ann.decision: 1.0}) == {ann.decision: False}
+    ours.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        ours.recommend("ann", items)
+
+
+async def _visit(url: str, items: dict[str, list[float]]) -> bool:
+    ours = AsyncClient(url, TOKEN)
+    shown = await ours.recommend("cyd", items)
+    told = await ours.feedback_batch({shown.decision: 1.0})
+    await ours.close()
+    return told == {shown.decision: True}
+
+
+def test_the_client_for_asyncio(client: httpx.Client) -> None:
+    items = {item["id"]: item["features"] for item in offer(np.random.default_rng(0))}
+    assert asyncio.run(_visit(str(client.base_url), items))
 
 
 def test_the_example_runs_and_is_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from fclub import __version__
-from fclub.errors import FclubError, InvalidInput
+from fclub.errors import ExtraMissing, FclubError, InvalidInput
 
 COMMANDS: dict[str, str] = {
     "demo": "The paper's synthetic comparison: all policies, a few seeds, a table and a report.",
@@ -31,6 +31,9 @@ COMMANDS: dict[str, str] = {
 }
 """Name and help of every command; its typer app is `app` in fclub.cli.<name>, `_` after a keyword."""
 
+EXTRA = dict.fromkeys(("local", "global", "up"), "service")
+"""Commands that need more than the package itself, and the extra that brings it."""
+
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 
@@ -44,8 +47,17 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         if not ctx.resilient_parsing and cmd_name in sys.argv[1:2]:
-            return get_command(import_module(f"fclub.cli.{_module(cmd_name)}").app)
+            return get_command(_import(cmd_name).app)
         return _named(cmd_name)
+
+
+def _import(name: str) -> Any:
+    try:
+        return import_module(f"fclub.cli.{_module(name)}")
+    except ModuleNotFoundError:
+        if name in EXTRA:
+            raise ExtraMissing(f"fclub {name}", EXTRA[name]) from None
+        raise
 
 
 def _module(name: str) -> str:
