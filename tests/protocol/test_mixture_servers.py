@@ -418,3 +418,18 @@ def test_users_of_one_global_cluster_have_one_label(level: str) -> None:
         for cluster, rows in clusters.items():
             labels = {int(policy.labels_[users[row]]) for row in rows}
             assert labels == {server.groups[cluster]}
+
+
+def test_squared_rewards_are_kept_and_files_of_before_are_read() -> None:
+    """Rewards of 0 and 1 are ½ from the centre: there an older file loses nothing."""
+    policy, environment = started("fclub-plus")
+    history = play(policy, environment)
+    for user in range(9):
+        server, row = policy._locate(user)
+        mine = [(y - 0.5) ** 2 for other, _, _, y in history if other == user]
+        assert server.state.squares[row] == pytest.approx(sum(mine))
+    server = policy.servers[0]
+    before = snapshot(server)
+    arrays, values = server.state_of()
+    server.restore({k: v.copy() for k, v in arrays.items() if k != "round.squares"}, values)
+    assert snapshot(server) == before

@@ -111,6 +111,7 @@ class MixturePolicy(ServersPolicy):
             covariance=np.tile(np.linalg.inv(rules.prior), (n, 1, 1)),
             vector=np.zeros((n, d)),
             theta=np.zeros((n, d)),
+            squares=np.zeros(n),
             row_of=row_of,
             exploration=float(p["exploration"]),
             weight=0.0 if rules.released_only else 1.0 / p["variance"],
@@ -156,6 +157,7 @@ class MixturePolicy(ServersPolicy):
             covariance=state.covariance[start:stop],
             vector=state.vector[start:stop],
             theta=state.theta[start:stop],
+            squares=state.squares[start:stop],
             row_of=np.arange(stop - start),
         )
         releases = self.releases_of(own.users, problem, self._source, self.ledger, str(server))

@@ -103,6 +103,7 @@ def save_mixture(server: MixtureLocal) -> State:
 
 def load_mixture(server: MixtureLocal, arrays: dict[str, Any], values: dict[str, Any]) -> None:
     """The opposite: `server` goes on from there."""
+    arrays = _with_squares(arrays, server.state.centre)
     if len(arrays["labels"]) == len(server.labels):
         for name, array in flatten(server.state, "round.").items():
             array[...] = arrays[name]
@@ -125,3 +126,9 @@ def load_mixture(server: MixtureLocal, arrays: dict[str, Any], values: dict[str,
         server.clock.phase, server.clock.next_start = values["clock"]
     server.numbering.restore(values["numbering"])
     server.rng.bit_generator.state = values["rng"]
+
+
+def _with_squares(arrays: dict[str, Any], centre: float) -> dict[str, Any]:
+    """Older files have no squared rewards: then as if all rewards had been 0 or 1."""
+    most = max(centre, 1.0 - centre) ** 2
+    return {"round.squares": most * arrays["round.users.counts"]} | arrays

@@ -13,6 +13,7 @@ from fclub.core.types import Floats, Indices, Matrix, Vector
 class MixtureRound(NamedTuple):
     """What serves each user: a Gaussian N(θ̂, C), kept as C, its information vector C⁻¹θ̂, and θ̂.
 
+    `squares` is the sum of each user's squared rewards, from which their variance is learned.
     `weight` is one over the variance of a reward, or zero where choices must not depend on unreleased
     data; `centre` is subtracted from every reward.
     """
@@ -21,6 +22,7 @@ class MixtureRound(NamedTuple):
     covariance: Floats
     vector: Floats
     theta: Floats
+    squares: Floats
     row_of: Indices
     exploration: float
     weight: float
@@ -39,6 +41,7 @@ def feedback(state: MixtureRound, user: int, x: Vector, y: float) -> None:
     """Keep the observation, and condition the user's Gaussian on it."""
     row, centred = state.row_of[user], y - state.centre
     observe(state.users, row, x, centred)
+    state.squares[row] += centred * centred
     if state.weight > 0.0:
         grow_inverse(state.covariance[row], x, state.weight)
         add_scaled(state.vector[row], x, state.weight * centred)
