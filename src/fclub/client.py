@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from fclub.errors import ExtraMissing, RequestFailed
+from fclub.errors import RequestFailed
+from fclub.extras import need
 
 if TYPE_CHECKING:  # of the extra `service`
     import httpx
@@ -111,11 +112,7 @@ class _Settings:
 
 
 def _httpx() -> Any:
-    try:
-        import httpx
-    except ImportError:
-        raise ExtraMissing("fclub.Client", "service") from None
-    return httpx
+    return need("httpx", "fclub.Client", "service")
 
 
 class Client(_Settings):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from fclub.errors import InvalidSetting, PrivacyError
+from fclub.errors import ExtraMissing, PrivacyError
 from fclub.privacy.noise import (
     DiscreteNoise,
     NoiseSource,
@@ -57,7 +57,7 @@ def test_extreme_entropy_gives_finite_noise(byte: bytes, monkeypatch: pytest.Mon
 
 def test_without_opendp_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opendp.prelude", None)
-    with pytest.raises(InvalidSetting, match=r"fclub\[opendp\]"):
+    with pytest.raises(ExtraMissing, match=r"fclub\[opendp\]"):
         DiscreteNoise()
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -144,7 +145,28 @@ def test_trace_survives_its_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.choices, trace.choices)
     assert again.communications.keys() == trace.communications.keys()
     assert (again.policy, again.seed, again.settings) == (trace.policy, trace.seed, trace.settings)
+    assert again == trace
     assert trace.plot().get_ylabel() == "cumulative regret"
+
+
+def test_traces_are_equal_if_all_but_their_time_is() -> None:
+    first, same = (fclub.simulate("linucb", small(), 100, seed=1) for _ in range(2))
+    same.microseconds_per_round += 1.0
+    assert first == same
+    assert first != fclub.simulate("linucb", small(), 100, seed=2)
+    assert first != "linucb"
+    for change in ({"labels": first.labels + 1}, {"settings": {}}, {"communications": {}}):
+        assert first != replace(first, **change)
+
+
+def test_a_trace_is_shown_in_short() -> None:
+    trace = fclub.simulate("linucb", small(), 100, seed=1)
+    trace.policy = "<mine>"
+    assert len(repr(trace)) < 100
+    assert "regret" in repr(trace)
+    shown = trace._repr_html_()
+    assert shown.startswith("<table>")
+    assert "&lt;mine&gt;" in shown
 
 
 def test_part_of_a_trace_is_refused(tmp_path: Path) -> None:

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 import joblib
 
 from fclub.config import require
-from fclub.errors import InvalidSetting, UnknownName
+from fclub.errors import UnknownName
+from fclub.extras import need
 
 BACKENDS = ("loky", "dask", "ray")
 
 Calls = list[Any]
 Perform = Callable[[Calls], Iterator[Any]]
 """Takes `joblib.delayed` calls and yields their results as they are finished."""
-
-
-def _import(module: str, extra: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError:
-        raise InvalidSetting(
-            f"backend {extra} needs its extra: pip install 'fclub[{extra}]'", extra
-        ) from None
 
 
 def _as_finished(calls: Calls) -> Iterator[Any]:
@@ -49,7 +40,7 @@ def _loky(jobs: int, address: str | None) -> Iterator[Perform]:
 @contextmanager
 def _dask(jobs: int, address: str | None) -> Iterator[Perform]:
     """A scheduler at `address`, or a cluster of processes on the loopback interface."""
-    distributed = _import("distributed", "dask")
+    distributed = need("distributed", "backend dask", "dask")
     local = {"n_workers": jobs, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
     options = local if address is None else {"address": address}
     with distributed.Client(**options), joblib.parallel_config(backend="dask"):
@@ -59,8 +50,8 @@ def _dask(jobs: int, address: str | None) -> Iterator[Perform]:
 @contextmanager
 def _ray(jobs: int, address: str | None) -> Iterator[Perform]:
     """A cluster at `address`, or one on the loopback interface; Ray's token authentication applies."""
-    ray = _import("ray", "ray")
-    _import("ray.util.joblib", "ray").register_ray()
+    ray = need("ray", "backend ray", "ray")
+    need("ray.util.joblib", "backend ray", "ray").register_ray()
     local = {"num_cpus": jobs, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     options = local if address is None else {"address": address}
     ray.init(**options, log_to_driver=False, configure_logging=False)

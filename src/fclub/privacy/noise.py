@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from fclub.core.types import Matrix
-from fclub.errors import InvalidSetting, PrivacyError
+from fclub.errors import PrivacyError
+from fclub.extras import need
 
 
 class NoiseSource(Protocol):
@@ -75,10 +76,7 @@ class DiscreteNoise:
     steps: ClassVar[float] = 2.0**20
 
     def __init__(self) -> None:
-        try:
-            import opendp.prelude as dp
-        except ImportError:
-            raise InvalidSetting("discrete noise needs OpenDP: pip install 'fclub[opendp]'") from None
+        dp = need("opendp.prelude", "discrete noise", "opendp")
         dp.enable_features("contrib")
         domain, metric = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
         self._draw: Any = dp.m.make_gaussian(domain, metric, scale=self.steps)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fclub.core.types import Counts, Floats, Indices
 from fclub.errors import InvalidFile
+from fclub.extras import need
 from fclub.policies.saving import read_npz, write_npz
 
 if TYPE_CHECKING:  # heavy and optional
@@ -25,9 +27,29 @@ def checkpoints(rounds: int, most: int = 200) -> Counts:
     return np.unique(np.geomspace(1, rounds, most).round().astype(np.int64))
 
 
-@dataclass
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return all(_same(one[key], other[key]) for key in one)
+    return bool(np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other)
+
+
+@dataclass(eq=False, repr=False)
 class Trace:
-    """Cumulative curves at the rounds `t`, of one policy in one environment with one seed."""
+    """Cumulative curves at the rounds `t`, of one policy in one environment with one seed.
+
+    `communications` counts uploads, downloads, phases, messages, bytes and their `total`; `clusters`
+    has the number found, the true one, and their agreement (`ari`). Two traces are equal if all but the
+    time that they took is equal, so a trace equals what is loaded from its file.
+
+    >>> import fclub
+    >>> trace = fclub.simulate("linucb", "synthetic", rounds=500)
+    >>> trace
+    <Trace of linucb in synthetic, seed 0: 500 rounds, regret 100.8>
+    >>> trace.t[-1], trace.clusters["found"][-1]
+    (np.int64(500), np.float64(40.0))
+    >>> trace.to_pandas().columns[:3].to_list()
+    ['t', 'regret', 'reward']
+    """
 
     policy: str
     environment: str
@@ -38,7 +60,7 @@ class Trace:
     communications: dict[str, Counts]
     clusters: dict[str, Floats]
     labels: Indices
-    microseconds_per_round: float = 0.0
+    microseconds_per_round: float = field(default=0.0, compare=False)
     settings: dict[str, Any] = field(default_factory=dict)
     choices: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -46,9 +68,33 @@ class Trace:
     def rounds(self) -> int:
         return int(self.t[-1])
 
+    def __repr__(self) -> str:
+        return (
+            f"<Trace of {self.policy} in {self.environment}, seed {self.seed}: "
+            f"{self.rounds:,} rounds, regret {self.regret[-1]:,.1f}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: where the curves end."""
+        ends = {"regret": f"{self.regret[-1]:,.1f}", "reward": f"{self.reward[-1]:,.0f}"}
+        ends |= {"messages": f"{self.communications['total'][-1]:,}"}
+        ends |= {"clusters": f"{self.clusters['found'][-1]:.0f} of {self.clusters['true'][-1]:.0f}"}
+        title = f"{self.policy} in {self.environment}, seed {self.seed}, {self.rounds:,} rounds"
+        head = "".join(f"<th>{name}</th>" for name in ends)
+        row = "".join(f"<td>{value}</td>" for value in ends.values())
+        return f"<table><caption>{escape(title)}</caption><tr>{head}</tr><tr>{row}</tr></table>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Trace):
+            return NotImplemented
+        compared = (part.name for part in fields(self) if part.compare)
+        return all(_same(getattr(self, name), getattr(other, name)) for name in compared)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def to_pandas(self) -> pandas.DataFrame:
-        """One row per checkpoint (needs pandas)."""
-        import pandas
+        """One row per checkpoint."""
+        pandas = need("pandas", "Trace.to_pandas", "pandas")
 
         columns: dict[str, Any] = {"t": self.t, "regret": self.regret, "reward": self.reward}
         return pandas.DataFrame(columns | self.communications | self.clusters)
