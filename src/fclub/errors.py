@@ -75,6 +75,10 @@ class InvalidRatings(InvalidFile):
         self.line, self.reason = line, reason
 
 
+class StoreInUse(FclubError):
+    """A store belongs to one process at a time; the message names the one that has it."""
+
+
 class DataMissing(FclubError):
     """Data that has to be fetched or pointed at first; the message says how."""
 

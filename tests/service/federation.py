@@ -42,7 +42,7 @@ class Pump:
 
     def open_local(self, name: str) -> LocalNode:
         settings = LocalSettings(model=self.model, name=name, store=str(self.path / f"{name}.db"))
-        return local_node(settings, self.noise)
+        return local_node(settings, self.noise, np.random.default_rng(0))
 
     def _commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
         changes = node.take()

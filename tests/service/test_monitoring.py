@@ -46,8 +46,19 @@ def test_a_total_of_the_state_survives_a_restart_and_one_of_the_process_does_not
     with serving(local_app(settings)[0]) as client:
         second = samples(client.get("/metrics").text)
     assert first["fclub_observations_total"].value == second["fclub_observations_total"].value == 1.0
-    assert first["fclub_rewards_total"].value == 0.5
-    assert second["fclub_rewards_total"].value == 0.0
+    assert first["fclub_feedback_total"].value == 1.0
+    assert second["fclub_feedback_total"].value == 0.0
+
+
+def test_no_number_for_prometheus_depends_on_a_reward(tmp_path: Path) -> None:
+    """Whoever scrapes before and after a visit must not learn what the visitor gave."""
+    seen = []
+    for reward in (0.25, 0.75):
+        with serving(local_app(local_settings(tmp_path / str(reward)))[0]) as client:
+            visit(client, 0, reward=reward)
+            found = samples(client.get("/metrics").text)
+        seen.append({name: s.value for name, s in found.items() if "_seconds" not in name})
+    assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize("kind", ["upload", "download"])

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fclub.errors import FclubError, InvalidFile
+from fclub.errors import FclubError, InvalidFile, StoreInUse
 from fclub.service.local_node import GLOBAL, LocalNode
+from fclub.service.parts import local_node
 from fclub.service.serve import check_store
 from fclub.service.settings import Model
 from fclub.service.store import DROP_EVERY, VERSION, Store, log_statements
 
-from .conftest import local_settings
+from .conftest import DIM, local_settings
 from .federation import Pump
 
 
@@ -32,6 +37,99 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(InvalidFile, match="version"):
         Store(path, "global")
+
+
+HOLD = """
+import sys
+from fclub.service.store import Store
+store = Store(sys.argv[1], "local")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_and_told_of_the_first(tmp_path: Path) -> None:
+    """The lock dies with its holder, also by kill -9, and a link to a store is the store."""
+    path, link = tmp_path / "a.db", tmp_path / "link.db"
+    link.symlink_to(path)
+    command = [sys.executable, "-c", HOLD, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == b"open\n"
+        for name in (path, link):
+            with pytest.raises(StoreInUse, match=rf"process {first.pid} on {socket.gethostname()}$"):
+                Store(name, "local")
+        first.kill()
+    Store(path, "local").close()
+    Store(link, "local").close()
+
+
+def test_a_store_that_was_refused_is_free_for_the_next(tmp_path: Path) -> None:
+    settings = local_settings(tmp_path)
+    local_node(settings).store.close()
+    for _ in range(2):
+        with pytest.raises(InvalidFile, match="name"):
+            local_node(local_settings(tmp_path, name="other"))
+    node = local_node(settings)
+    with pytest.raises(StoreInUse, match=str(os.getpid())):
+        local_node(settings)
+    node.store.close()
+
+
+def test_only_the_owner_may_read_a_store(tmp_path: Path) -> None:
+    """Whatever the mask of the process, and whatever the modes were before."""
+    mask = os.umask(0)
+    try:
+        for _ in range(2):
+            store = Store(tmp_path / "a.db", "local")
+            store.write([("INSERT OR IGNORE INTO users VALUES (0, 'ann')", ())])
+            modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+            assert modes == dict.fromkeys(["a.db", "a.db-wal", "a.db-shm", "a.db.lock"], 0o600)
+            store.close()
+            for file in tmp_path.iterdir():
+                file.chmod(0o644)
+    finally:
+        os.umask(mask)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"a letter"])
+def test_a_check_of_what_is_no_store_is_an_error_and_makes_none(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "folder" / "shop.db"
+    if content is not None:
+        path.parent.mkdir()
+        path.write_bytes(content)
+    command = [sys.executable, "-m", "fclub", "local", "--check", "--dim", "2", "--store", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert str(path) in done.stderr
+    assert path.parent.exists() == (content is not None)
+    assert content is None or path.read_bytes() == content
+
+
+@pytest.mark.parametrize("policy", ["fclub-plus", "fclub-dc"])
+def test_every_store_has_its_own_generator_and_keeps_it(tmp_path: Path, policy: str) -> None:
+    def generator(name: str) -> str:
+        model = Model(policy=policy, dim=DIM)
+        node = local_node(local_settings(tmp_path, model=model, store=str(tmp_path / name)))
+        first = node.store.get("generator")
+        assert first is not None
+        node.store.close()
+        return first
+
+    assert generator("a.db") == generator("a.db") != generator("b.db")
+
+
+def test_a_store_without_a_generator_goes_on_with_the_one_it_had(tmp_path: Path) -> None:
+    """Version 2 always began at seed 0; its log replays on nothing else."""
+    settings = local_settings(tmp_path, model=Model(policy="fclub-plus", dim=DIM))
+    local_node(settings).store.close()
+    change(settings.store, "DELETE FROM meta WHERE key = 'generator'")
+    change(settings.store, "PRAGMA user_version = 2")
+    node = local_node(settings)
+    assert node.server.rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
+    node.store.close()
 
 
 def test_a_transaction_is_whole_or_nothing(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from fclub.privacy.ledger_file import read_ledger
 from fclub.privacy.levels import LEVELS, Level
 from fclub.privacy.plan import plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
-from fclub.service.books import is_store, read_books
+from fclub.service.books import read_books
+from fclub.service.store import is_store
 
 app = typer.Typer(add_completion=False)
 

@@ -21,7 +21,6 @@ from fclub.service.store import Store
 
 _ENTER = "INSERT INTO ledger VALUES (?, ?, ?, ?)"
 _SEND = "INSERT INTO sent VALUES (?, ?, ?, ?, ?, ?)"
-_MAGIC = b"SQLite format 3\0"
 
 
 class Books:
@@ -94,14 +93,6 @@ def _parts(message: Message) -> tuple[Any, ...]:
         case Digest():
             return message.news
     return ()
-
-
-def is_store(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
 
 
 def read_books(path: Path) -> Ledger:

@@ -15,7 +15,7 @@ import numpy as np
 from fclub.config import Problem
 from fclub.core.paper.ucb import Rules, make_rules
 from fclub.core.statistics import Packed
-from fclub.errors import InvalidFile, InvalidSetting
+from fclub.errors import FclubError, InvalidFile, InvalidSetting
 from fclub.policies.federated import FederatedPolicy
 from fclub.policies.mixture import MixturePolicy
 from fclub.policies.registry import POLICIES, make_policy
@@ -84,10 +84,15 @@ def _fingerprint(model: Model) -> dict[str, Any]:
 
 
 def _local(
-    policy: LivePolicy, model: Model, name: str, noise: NoiseSource, ledger: Ledger | None
+    policy: LivePolicy,
+    model: Model,
+    name: str,
+    noise: NoiseSource,
+    ledger: Ledger | None,
+    rng: np.random.Generator,
 ) -> LocalServer | MixtureLocal:
-    """A server without users; its graph and its sampler are seeded, its noise is not."""
-    problem, rng = _problem(model), np.random.default_rng(0)
+    """A server without users; its graph or its sampler draws from `rng`, its noise never does."""
+    problem = _problem(model)
     if isinstance(policy, MixturePolicy):
         state = policy.round_of(problem, np.zeros(0, dtype=np.int64))
         releases = policy.releases_of(state.users, problem, noise, ledger, name)
@@ -120,41 +125,65 @@ def rehearse(model: Model) -> None:
         policy.update(user, items[policy.recommend(user, items)], 1.0)
 
 
-def local_node(settings: LocalSettings, noise: NoiseSource | None = None) -> LocalNode:
-    """A local node on its store; `noise` is for tests and must not be seeded in a deployment."""
+def local_node(
+    settings: LocalSettings,
+    noise: NoiseSource | None = None,
+    rng: np.random.Generator | None = None,
+    create: bool = True,
+) -> LocalNode:
+    """A local node on its store, which has to exist unless `create`.
+
+    The generator of a new store begins with entropy of the operating system; the store keeps that
+    beginning, so that a replay draws the same. `noise` and `rng` are for tests; seeded noise is refused
+    where privacy is promised.
+    """
     model, policy = settings.model, policy_of(settings.model)
     source = noise or (SecureNoise() if policy.privacy else NoNoise())
     if policy.privacy:
         require_secure(source)
     recorded, ledger = RecordedNoise(source), policy.open_ledger(seeded=False, keep=False)
-    server = _local(policy, model, settings.name, recorded, ledger)
+    rng = rng or np.random.default_rng()
+    server = _local(policy, model, settings.name, recorded, ledger, rng)
     domain = policy.domain_of(_problem(model)) if isinstance(policy, MixturePolicy) else Domain()
-    store = _open(settings.store, "local")
-    store.fix("model", _fingerprint(model))
-    store.fix("name", settings.name)
-    return _recovered(store, lambda: LocalNode(settings.name, server, domain, recorded, ledger, store))
+    fingerprint, store = _fingerprint(model), _open(settings.store, "local", create)
+
+    def make() -> LocalNode:
+        store.fix("model", fingerprint)
+        store.fix("name", settings.name)
+        rng.bit_generator.state = store.remember("generator", rng.bit_generator.state)
+        return LocalNode(settings.name, server, domain, recorded, ledger, store)
+
+    return _recovered(store, make)
 
 
 def global_node(settings: GlobalSettings) -> GlobalNode:
     """The global node on its store."""
     server = _global(policy_of(settings.model), settings.model)
-    store = _open(settings.store, "global")
-    store.fix("model", _fingerprint(settings.model))
-    return _recovered(store, lambda: GlobalNode(settings.servers, server, store))
+    fingerprint, store = _fingerprint(settings.model), _open(settings.store, "global")
+
+    def make() -> GlobalNode:
+        store.fix("model", fingerprint)
+        return GlobalNode(settings.servers, server, store)
+
+    return _recovered(store, make)
 
 
 def _recovered(store: Store, make: Callable[[], AnyNode]) -> AnyNode:
-    """What the store holds may have been damaged in any way; then it is named."""
+    """What the store holds may have been damaged in any way; then it is named, and closed."""
     try:
         return make()
     except DAMAGE as error:
         store.close()
         raise InvalidFile(f"{store.path} does not hold a whole state: {error}") from None
+    except FclubError:
+        store.close()
+        raise
 
 
-def _open(path: str, kind: str) -> Store:
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidSetting(f"store: {path}: {error.strerror}", path) from None
-    return Store(path, kind)
+def _open(path: str, kind: str, create: bool = True) -> Store:
+    if create:
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidSetting(f"store: {path}: {error.strerror}", path) from None
+    return Store(path, kind, create)

@@ -175,7 +175,7 @@ async def _serve(server: uvicorn.Server, runner: Runner, started: Callable[[], N
 
 def check_store(settings: LocalSettings) -> dict[str, Any]:
     """Replay a store and compare what must agree; raises what is wrong with it."""
-    node = local_node(settings)
+    node = local_node(settings, create=False)
     integrity = node.store.integrity()
     if integrity != "ok":
         raise ServiceFailed(f"{settings.store}: {integrity}")

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ import numpy as np
 
 from fclub.errors import InvalidFile
 from fclub.service.channel import Statement
+from fclub.service.lock import PRIVATE, Lock
 
-VERSION = 2
+VERSION = 3
+MAGIC = b"SQLite format 3\0"
 DROP_EVERY = 50
 """How many log entries come between two portions of superfluous ones that are dropped."""
 
@@ -40,27 +44,62 @@ CREATE TABLE ledger (entry INTEGER PRIMARY KEY, made REAL NOT NULL, frame INTEGE
 """
 SCHEMAS = {"local": _COMMON + _LOCAL, "global": _COMMON}
 
-MIGRATIONS: dict[str, dict[int, str]] = {"local": {}, "global": {}}
+_FIRST_GENERATOR = json.dumps(np.random.default_rng(0).bit_generator.state, sort_keys=True)
+MIGRATIONS: dict[str, dict[int, str]] = {
+    "local": {2: f"INSERT INTO meta VALUES ('generator', '{_FIRST_GENERATOR}');"},
+    "global": {2: ""},
+}
 """Script v takes a store from version v to v+1; `SCHEMAS` is always the newest version.
 
-Version 1 was never released. It did not account for what it sent, so nothing leads from it.
+Version 1 was never released. It did not account for what it sent, so nothing leads from it. Version 2
+did not keep the state of its generator, which always began at seed 0.
 """
 
 
-class Store:
-    """The file of one node. Writes come from one thread at a time; reads have their own connection."""
+def is_store(path: Path) -> bool:
+    """Does a file of SQLite stand there?"""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
-    def __init__(self, path: Path | str, kind: str) -> None:
+
+class Store:
+    """The file of one node, which one process at a time may open and only its owner may read.
+
+    Writes come from one thread at a time; reads have their own connection. Without `create` there has
+    to be a store already.
+    """
+
+    def __init__(self, path: Path | str, kind: str, create: bool = True) -> None:
         self.path, self.kind = Path(path), kind
+        if not create and not is_store(self.path):
+            raise InvalidFile(f"there is no store {path}")
         try:
-            self._writer = self._connect()
-            self._prepare()
-            self.reader = self._connect()
+            with ExitStack() as opened:
+                opened.callback(Lock(self.path).release)
+                if create:
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE))
+                self._writer = self._connect(opened)
+                self._prepare()
+                self.reader = self._connect(opened)
+                self._protect()
+                self._opened = opened.pop_all()
         except sqlite3.DatabaseError as error:
             raise InvalidFile(f"{path} is not a store: {error}") from None
+        except OSError as error:
+            raise InvalidFile(f"{path}: {error.strerror}") from None
 
-    def _connect(self) -> sqlite3.Connection:
+    def _protect(self) -> None:
+        """SQLite makes its files beside the store with the mode of the store; older ones may differ."""
+        for file in (self.path, Path(f"{self.path}-wal"), Path(f"{self.path}-shm")):
+            if file.exists() and file.stat().st_mode & 0o777 != PRIVATE:
+                file.chmod(PRIVATE)
+
+    def _connect(self, opened: ExitStack) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        opened.callback(connection.close)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA busy_timeout = 5000")
@@ -118,6 +157,12 @@ class Store:
         elif stored != text:
             raise InvalidFile(f"{self.path} was made with {key} = {stored}, now it is {text}")
 
+    def remember(self, key: str, value: Any) -> Any:
+        """What was first stored under this key; a store that has nothing there takes the value."""
+        if self.get(key) is None:
+            self.fix(key, value)
+        return json.loads(self.get(key) or "null")
+
     def snapshot(self) -> tuple[int, dict[str, Any], dict[str, Any]] | None:
         """Log entry, arrays and values of the last snapshot."""
         row = self.reader.execute("SELECT entry, state FROM snapshot ORDER BY entry DESC").fetchone()
@@ -149,8 +194,7 @@ class Store:
         return str(self.reader.execute("PRAGMA integrity_check").fetchone()[0])
 
     def close(self) -> None:
-        self.reader.close()
-        self._writer.close()
+        self._opened.close()
 
 
 def log_statements(entry: int, snapshot: int, *columns: str | bytes) -> list[Statement]:

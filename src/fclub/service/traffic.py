@@ -73,6 +73,3 @@ class Traffic:
         yield latency
         yield CounterMetricFamily("fclub_decisions_total", "Items recommended.", self.decisions)
         yield CounterMetricFamily("fclub_feedback_total", "Rewards learned from.", self.feedback)
-        yield CounterMetricFamily(
-            "fclub_rewards_total", "Sum of the rewards learned from.", self.rewards
-        )
