@@ -156,7 +156,7 @@ def test_late_rewards_are_taken(name: str) -> None:
     environment = fclub.make_environment("synthetic", **sizes)
     environment.start(3)
     policy = fclub.make_policy(name)
-    policy.reveal(environment.labels)
+    policy.reveal(environment.labels, environment.vectors)
     policy.start(environment.problem, environment.server_of, seed=0)
     waiting = []
     for _ in range(200):

@@ -51,3 +51,15 @@ def test_sharing_does_not_hurt_where_nobody_is_alike() -> None:
         for name in ("linucb", "fclub-plus")
     )
     assert shared < 1.15 * alone
+
+
+def test_knowing_the_types_is_a_limit_where_visits_are_few() -> None:
+    """Measured when the limit was set: 0.59."""
+    environment = fclub.make_environment(
+        "synthetic", users=400, clusters=10, servers=10, placement="spread"
+    )
+    alone, limit = (
+        np.mean([fclub.simulate(name, environment, ROUNDS, seed).regret[-1] for seed in SEEDS])
+        for name in ("linucb", "oracle-types")
+    )
+    assert limit < 0.7 * alone

@@ -19,7 +19,8 @@ from fclub.policies.saving import read_npz, write_npz
 def started(name: str) -> fclub.Policy:
     environment = fclub.make_environment("synthetic", users=6, clusters=2, servers=2, dim=3)
     policy = fclub.make_policy(name)
-    policy.reveal(environment.labels)
+    environment.start(1)
+    policy.reveal(environment.labels, environment.vectors)
     policy.start(environment.problem, environment.server_of, seed=1)
     for user in (0, 5, 3, 3, 1, 0):
         policy.update(user, np.full(3, 0.5), 1.0)

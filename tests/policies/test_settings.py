@@ -72,9 +72,17 @@ def test_the_printed_privatizer_needs_delays() -> None:
         policy.start(fclub.Problem(3, 2, 2), [0, 1, 1])
 
 
-def test_oracles_have_to_be_told() -> None:
+@pytest.mark.parametrize("name", [name for name, entry in POLICIES.items() if entry.oracle])
+def test_oracles_have_to_be_told(name: str) -> None:
     with pytest.raises(InvalidSetting, match="reveal"):
-        fclub.make_policy("oracle-local").start(fclub.Problem(3, 2, 2), [0, 1, 1])
+        fclub.make_policy(name).start(fclub.Problem(3, 2, 2), [0, 1, 1])
+
+
+def test_types_have_to_have_vectors() -> None:
+    policy = fclub.make_policy("oracle-types")
+    policy.reveal(np.array([0, 1, 1]))
+    with pytest.raises(InvalidSetting, match="vectors"):
+        policy.start(fclub.Problem(3, 2, 2), [0, 1, 1])
 
 
 def test_unknown_names_suggest_near_ones() -> None:

@@ -65,7 +65,7 @@ def _started(policy: Policy, environment: Environment, seed: int = 1) -> Policy:
     """A copy, started; the given policy stays as it is."""
     fresh = copy.deepcopy(policy)
     environment.start(seed)
-    fresh.reveal(environment.labels)
+    fresh.reveal(environment.labels, environment.vectors)
     fresh.start(environment.problem, environment.server_of, seed=seed)
     return fresh
 

@@ -12,6 +12,7 @@ from numpy.random import SeedSequence
 from fclub.config import Problem
 from fclub.core.types import Floats, Indices, Matrix
 from fclub.environments.world import (
+    CATALOGUE,
     Catalogue,
     World,
     draw_items,
@@ -55,6 +56,11 @@ class Environment(ABC):
     def labels(self, labels: Indices) -> None:
         self._labels = labels
 
+    @property
+    def vectors(self) -> Floats | None:
+        """(n, d): the true vector of every user, where rewards are θᵀx; None where they are not."""
+        return None
+
     def get_params(self) -> dict[str, Parameter]:
         """The settings that a trace should mention."""
         return {}
@@ -84,8 +90,12 @@ class LinearEnvironment(Environment):
 
     @property
     def theta(self) -> Floats:
-        """(n, d): the true vector of every user."""
+        """(n, d): the vector of every user."""
         return self.world.theta
+
+    @property
+    def vectors(self) -> Floats | None:
+        return None if self._kind == CATALOGUE else self.theta
 
     @property
     def world(self) -> World:

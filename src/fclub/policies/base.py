@@ -15,7 +15,7 @@ from fclub.errors import InvalidSetting, NotStarted, UnknownName, UnknownUser
 from fclub.protocol.link import Communications
 
 Parameter = float | int | str | bool | None
-_COMMON = {"name", "_parameters", "_problem", "server_of", "truth", "observations"}
+_COMMON = {"name", "_parameters", "_problem", "server_of", "truth", "vectors", "observations"}
 """Attributes of every policy, which its file holds anyway."""
 
 
@@ -38,6 +38,7 @@ class Policy(ABC):
         self._problem: Problem | None = None
         self.server_of: Indices = np.zeros(0, dtype=np.int64)
         self.truth: Indices | None = None
+        self.vectors: Floats | None = None
         self.seeded = True
         self.observations = 0
 
@@ -109,9 +110,10 @@ class Policy(ABC):
     def after_round(self) -> None:  # noqa: B027 - most policies have nothing to do
         """Whatever has to happen between rounds, such as a phase start."""
 
-    def reveal(self, labels: Indices) -> None:
-        """Tell the true clusters, before `start`; only oracles use them."""
+    def reveal(self, labels: Indices, vectors: Floats | None = None) -> None:
+        """Tell the users' true clusters and, if there are any, vectors; only oracles use them."""
         self.truth = np.asarray(labels, dtype=np.int64)
+        self.vectors = None if vectors is None else np.asarray(vectors, dtype=np.float64)
 
     def pack(self) -> Any | None:
         """The state as arrays that compiled code can play on, or None."""

@@ -11,6 +11,7 @@ from fclub.policies.clustered import ClubPolicy, SclubPolicy
 from fclub.policies.federated import TABLE, FederatedPolicy
 from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
 from fclub.policies.mixture import MixturePolicy
+from fclub.policies.oracle_types import OracleTypes
 from fclub.policies.tuned import tuned
 
 
@@ -70,6 +71,9 @@ POLICIES: dict[str, Entry] = {name: _federated(name) for name in TABLE} | {
     ),
     "oracle-pooled": _plain(
         "oracle-pooled", OraclePooled, "true clusters, all data without delay: a limit", True
+    ),
+    "oracle-types": _plain(
+        "oracle-types", OracleTypes, "all types known, each user's own is learned: a limit", True
     ),
 }
 

@@ -76,8 +76,8 @@ def save_policy(policy: Policy, path: object) -> None:
 
 def _known(policy: Policy) -> dict[str, Any]:
     """What the policy was told before its first round."""
-    truth = {} if policy.truth is None else {"truth": policy.truth}
-    return {"server_of": policy.server_of} | truth
+    told = {"truth": policy.truth, "vectors": policy.vectors}
+    return {"server_of": policy.server_of} | {k: v for k, v in told.items() if v is not None}
 
 
 def _make(kind: type[Policy], name: str, parameters: dict[str, Any]) -> Policy:
@@ -93,7 +93,7 @@ def load_policy(path: object, kind: type[Policy]) -> Policy:
     try:
         policy = _make(kind, header["policy"], header["parameters"])
         if "truth" in arrays:
-            policy.reveal(arrays["truth"])
+            policy.reveal(arrays["truth"], arrays.get("vectors"))
         policy.start(
             Problem(**header["problem"]), arrays["server_of"], seed=0 if header["seeded"] else None
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fclub.core import club, independent, sclub
+from fclub.core import club, independent, known_types, sclub
 from fclub.core.borrowing import borrowed
 from fclub.core.compiling import compiled, for_types, inner
 from fclub.core.paper import federation as fed
@@ -85,6 +85,7 @@ PLAY: dict[type, Any] = {
     independent.Independent: _specialise(independent.recommend, independent.feedback),
     club.Club: _specialise(club.recommend, club.feedback),
     sclub.Sclub: _specialise(sclub.recommend, sclub.feedback),
+    known_types.KnownTypes: _specialise(known_types.recommend, known_types.feedback),
     mixture_rounds.MixtureRound: _specialise(mixture_rounds.recommend, mixture_rounds.feedback),
     Federation: _specialise(_federated_recommend, _federated_feedback),
 }

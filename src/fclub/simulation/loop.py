@@ -110,7 +110,7 @@ def simulate(
     environment = make_environment(environment) if isinstance(environment, str) else environment
     world_seed, policy_seed = SeedSequence(seed).spawn(2)
     environment.start(world_seed)
-    policy.reveal(environment.labels)
+    policy.reveal(environment.labels, environment.vectors)
     policy.start(environment.problem, environment.server_of, seed=policy_seed)
     possible = _can_compile(policy, environment)
     require(possible or not fast, "the compiled loop cannot play this", (policy, environment.name))
