@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fclub
 from fclub.environments.data.ratings_file import read_ratings
 from fclub.environments.form import HALF
 from fclub.environments.liked import Liked
@@ -98,3 +99,18 @@ def test_impossible_settings(write_ratings: Write) -> None:
         make(path, features="guessed")
     with pytest.raises(InvalidSetting, match="too few"):
         make(path, items=39).start(0)
+
+
+@pytest.mark.parametrize("name", ["ratings", "liked"])
+def test_a_data_frame_gives_the_world_of_its_file(write_ratings: Write, name: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    path = write_ratings()
+    frame = pandas.read_csv(path)
+    options = {"users": 20, "size": 40, "items": 5, "dim": 4}
+    traces = [
+        fclub.simulate("linucb", fclub.make_environment(name, path=source, **options), 50)
+        for source in (path, frame)
+    ]
+    assert traces[0].regret.tolist() == traces[1].regret.tolist()
+    assert traces[0].settings["environment"]["path"] == str(path)
+    assert traces[1].settings["environment"]["path"].startswith(f"data frame of {len(frame):,} ratings")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.environments.data.ratings_file import Ratings, read_ratings
-from fclub.errors import InvalidFile, InvalidRatings
+from fclub.environments.data.ratings_file import Ratings, ratings_of, read_ratings
+from fclub.errors import InvalidFile, InvalidInput, InvalidRatings
 
 Triples = dict[tuple[int, int], float]
 
@@ -116,3 +116,32 @@ def test_parquet(tmp_path: Path) -> None:
     table = pandas.DataFrame({"userId": [1, 2], "movieId": [5, 5], "rating": [3.0, 4.0]})
     table.to_parquet(path)
     assert back(read_ratings(path)) == {(1, 5): 3.0, (2, 5): 4.0}
+
+
+def test_a_data_frame() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"item": [7, 8], "rating": [1.0, 2.0], "user": [2, 1]})
+    assert back(ratings_of(frame)) == {(2, 7): 1.0, (1, 8): 2.0}
+    assert ratings_of(frame).digest == ratings_of(frame.copy()).digest
+    assert ratings_of(frame).digest != ratings_of(frame.assign(rating=3.0)).digest
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"rating": [1.0, None]}, "line 2: rating nan is not a finite number"),
+        ({"user": ["zoe", None]}, "line 2: user and item must be named"),
+        ({"item": ["", "a"]}, "line 1: user and item must be named"),
+        ({"user": ["zoe", "zoe"]}, "line 2: all ratings are of one user"),
+    ],
+)
+def test_faults_of_a_data_frame_are_named(change: dict[str, list[object]], reason: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    columns = {"user": ["zoe", "adam"], "item": ["b", "a"], "rating": [1.0, 2.0]}
+    with pytest.raises(InvalidRatings, match=reason):
+        ratings_of(pandas.DataFrame(columns | change))
+
+
+def test_ratings_come_from_files_and_frames_only() -> None:
+    with pytest.raises(InvalidInput, match="data frame"):
+        ratings_of([("zoe", "b", 1.0)])

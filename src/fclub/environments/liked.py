@@ -9,7 +9,7 @@ import numpy as np
 
 from fclub.config import require
 from fclub.core.types import Flags, Floats
-from fclub.environments.data.cache import load_ratings
+from fclub.environments.data.cache import Source, load_ratings, name_of
 from fclub.environments.data.pipeline import clustered, densest, factors
 from fclub.environments.vectors import DataEnvironment
 from fclub.environments.world import CATALOGUE, Catalogue
@@ -42,7 +42,7 @@ class Liked(DataEnvironment):
 
     def __init__(
         self,
-        path: str = "movielens-latest-small",
+        path: Source = "movielens-latest-small",
         users: int = 40,
         clusters: int = 0,
         servers: int = 5,
@@ -58,9 +58,9 @@ class Liked(DataEnvironment):
         require(clusters >= 0, "clusters must be at least 0", clusters)
         require(0.0 < holdout < 1.0, "holdout must be between 0 and 1", holdout)
         require(features in FEATURES, f"features must be one of {', '.join(FEATURES)}", features)
-        self.path, self.clusters, self.size = path, clusters, size
-        self.threshold, self.holdout, self.features = threshold, holdout, features
         ratings = load_ratings(path)
+        self.path, self.clusters, self.size = name_of(path, ratings), clusters, size
+        self.threshold, self.holdout, self.features = threshold, holdout, features
         self.part = densest(ratings, size)
         least = float(ratings.values.mean()) if threshold is None else threshold
         valued = ratings.matrix(binary=False)

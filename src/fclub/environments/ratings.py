@@ -9,7 +9,7 @@ import numpy as np
 
 from fclub.config import require
 from fclub.core.types import Floats
-from fclub.environments.data.cache import load_ratings
+from fclub.environments.data.cache import Source, load_ratings, name_of
 from fclub.environments.data.pipeline import clustered, densest, factors
 from fclub.environments.vectors import VectorEnvironment
 
@@ -17,8 +17,9 @@ from fclub.environments.vectors import VectorEnvironment
 class RatedItems(VectorEnvironment):
     """Users of the densest `size` × `size` part of the ratings in `path`, `users` of them at random.
 
-    `path` is a ratings file, a folder or archive with one, or the name of a data set. `clusters`: 0
-    leaves every user its own vector, k replaces them by the centroids of k-means.
+    `path` is a ratings file, a folder or archive with one, the name of a data set, or a data frame with
+    columns user, item and rating. `clusters`: 0 leaves every user its own vector, k replaces them by
+    the centroids of k-means.
     """
 
     name: ClassVar[str] = "ratings"
@@ -26,7 +27,7 @@ class RatedItems(VectorEnvironment):
 
     def __init__(
         self,
-        path: str = "movielens-latest-small",
+        path: Source = "movielens-latest-small",
         users: int = 40,
         clusters: int = 0,
         servers: int = 5,
@@ -37,8 +38,9 @@ class RatedItems(VectorEnvironment):
     ) -> None:
         super().__init__(users, servers, dim, items, placement)
         require(clusters >= 0, "clusters must be at least 0", clusters)
-        self.path, self.clusters, self.size = path, clusters, size
-        self._part = densest(load_ratings(path), size)
+        ratings = load_ratings(path)
+        self.path, self.clusters, self.size = name_of(path, ratings), clusters, size
+        self._part = densest(ratings, size)
 
     @cached_property
     def _vectors(self) -> Floats:

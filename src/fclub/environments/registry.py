@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 from fclub.environments.arrays import Arrays, MovieLens, Yelp
-from fclub.environments.base import Environment, Parameter
+from fclub.environments.base import Environment
 from fclub.environments.liked import Liked
 from fclub.environments.ratings import RatedItems
 from fclub.environments.synthetic import Synthetic
@@ -16,7 +17,7 @@ ENVIRONMENTS: dict[str, type[Environment]] = {
 }
 
 
-def make_environment(name: str, **parameters: Parameter) -> Environment:
+def make_environment(name: str, **parameters: Any) -> Environment:
     """An environment that is not started yet; unknown names and impossible settings are refused."""
     if name not in ENVIRONMENTS:
         raise UnknownName("environment", name, ENVIRONMENTS)

@@ -13,17 +13,24 @@ import tempfile
 import zipfile
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
 from fclub.environments.data.archives import ratings_inside
 from fclub.environments.data.datasets import DATASETS, data_folders, dataset
 from fclub.environments.data.pipeline import blob_sha1, densest
-from fclub.environments.data.ratings_file import Ratings, read_ratings
+from fclub.environments.data.ratings_file import Ratings, ratings_of, read_ratings
 from fclub.errors import DataMissing, InvalidFile, InvalidRatings
 from fclub.paths import cache_root
+
+if TYPE_CHECKING:  # optional
+    import pandas
+
+Source: TypeAlias = Union[str, "PathLike[str]", "pandas.DataFrame"]
+"""The name of a data set, a file, folder or archive with ratings, or a data frame of them."""
 
 PUBLISHED_MATRIX = "cbd22bb7ffd80dbd363962b197eae52dc09d040c"
 """Git blob id of the published 1000×1000 matrix made from MovieLens-1M."""
@@ -152,11 +159,21 @@ def installed(name: str) -> Manifest | None:
     return _open(name)[1] if _cached(name).is_file() else None
 
 
-def load_ratings(source: str) -> Ratings:
-    """The ratings of a data set by name, or of a file, folder or archive of one's own."""
+def load_ratings(source: Source) -> Ratings:
+    """The ratings of a data set by name, of a file, folder or archive of one's own, of a data frame."""
+    if not isinstance(source, str | PathLike):
+        return ratings_of(source)
+    source = str(source)
     path = _cached(source) if source in DATASETS else Path(source)
     stamp = path.stat().st_mtime_ns if path.is_file() else 0
     return _load_ratings(source, tuple(data_folders()), stamp)
+
+
+def name_of(source: Source, ratings: Ratings) -> str:
+    """What a trace says about where its ratings come from."""
+    if isinstance(source, str | PathLike):
+        return str(source)
+    return f"data frame of {len(ratings):,} ratings, digest {ratings.digest}"
 
 
 @lru_cache(maxsize=4)

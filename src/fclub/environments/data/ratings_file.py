@@ -1,12 +1,13 @@
 """Ratings files of any common layout, read line by line so that a fault can be named.
 
 Understood: CSV, semicolon- and tab-separated text with a header, `user::item::rating` without one
-(MovieLens-1M, MovieTweetings), JSON lines (Yelp), and Parquet where pandas can read it.
+(MovieLens-1M, MovieTweetings), JSON lines (Yelp), Parquet where pandas can read it, and data frames.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,8 @@ import msgspec
 import numpy as np
 
 from fclub.core.types import Floats, Indices
-from fclub.errors import InvalidFile, InvalidRatings
+from fclub.errors import ExtraMissing, InvalidFile, InvalidInput, InvalidRatings
+from fclub.extras import need
 
 USER_NAMES = ("user", "userid", "user_id")
 ITEM_NAMES = ("item", "itemid", "item_id", "movieid", "movie_id", "business_id", "artistid")
@@ -41,6 +43,14 @@ class Ratings:
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def digest(self) -> str:
+        """Of who rated what how."""
+        found = hashlib.sha256()
+        for part in (self.user_ids, self.item_ids, self.users, self.items, self.values):
+            found.update(np.ascontiguousarray(part).tobytes())
+        return found.hexdigest()[:16]
+
     def matrix(self, binary: bool = True) -> Any:
         """Users × items as a sparse matrix: 1 where there is a rating, or the ratings themselves."""
         from scipy.sparse import csr_array
@@ -61,7 +71,7 @@ class Ratings:
 class _Gathered:
     """Ids as they come, numbered by first appearance: one short integer per rating."""
 
-    path: Path
+    path: object
     first_line: int
     numbers: tuple[dict[str, int], dict[str, int]] = field(default_factory=lambda: ({}, {}))
     columns: tuple[array[int], array[int]] = field(default_factory=lambda: (array("i"), array("i")))
@@ -137,7 +147,7 @@ def _split(line: str, separator: str) -> list[str]:
     return line.split(separator)
 
 
-def _columns(path: Path, names: Sequence[str]) -> tuple[int, int, int]:
+def _columns(path: object, names: Sequence[str]) -> tuple[int, int, int]:
     """Positions of user, item and rating in a header."""
     plain = [name.strip().lower() for name in names]
     found = []
@@ -213,25 +223,40 @@ def _read_text(path: Path) -> _Gathered:
 
 
 def _read_parquet(path: Path) -> _Gathered:
-    """Rows count as lines, the first being line 1."""
+    pandas = need("pandas", f"reading {path}", "pandas")
     try:
-        import pandas
-
-        table = pandas.read_parquet(path)
-    except ImportError:
-        raise InvalidFile(
-            f"{path}: Parquet needs pandas and pyarrow (pip install fclub[pandas])"
-        ) from None
+        frame = pandas.read_parquet(path)
+    except ImportError:  # pandas is here, pyarrow is not
+        raise ExtraMissing(f"reading {path}", "pandas") from None
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{path} is not a Parquet file: {error}") from None
-    u, i, r = _columns(path, [str(name) for name in table.columns])
+    return _gather(path, frame)
+
+
+def _missing(key: object) -> bool:
+    """Data frames have several values that stand for none."""
+    return not key if isinstance(key, str) else str(key) in ("None", "nan", "<NA>", "NaT")
+
+
+def _gather(path: object, frame: Any) -> _Gathered:
+    """Rows count as lines, the first being line 1."""
+    names = list(frame.columns)
+    columns = [frame[names[k]] for k in _columns(path, [str(name) for name in names])]
     gathered = _Gathered(path, 1)
-    rows = zip(table.iloc[:, u], table.iloc[:, i], table.iloc[:, r], strict=True)
-    for number, (user, item, value) in enumerate(rows, 1):
+    for number, (user, item, value) in enumerate(zip(*columns, strict=True), 1):
         if not _is_number(str(value)):
             raise InvalidRatings(path, number, f"rating {value!r} is not a finite number")
+        if _missing(user) or _missing(item):
+            raise InvalidRatings(path, number, "user and item must be named")
         gathered.add(str(user), str(item), float(value))
     return gathered
+
+
+def ratings_of(frame: Any, duplicates: str = "refuse") -> Ratings:
+    """The ratings in a data frame of pandas or Polars; its columns are called as in a file."""
+    if not hasattr(frame, "columns"):
+        raise InvalidInput("ratings come from a file or a data frame with named columns", frame)
+    return _gather("the data frame", frame).finish(duplicates)
 
 
 def read_ratings(path: object, duplicates: str = "refuse") -> Ratings:
