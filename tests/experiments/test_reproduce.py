@@ -11,6 +11,7 @@ from fclub.experiments.reproduce import run_study, total_rounds
 from fclub.experiments.results import INDEX
 from fclub.experiments.study import RESULTS, Figure, load_study
 from fclub.experiments.sweeps import parameter
+from fclub.experiments.verdicts import OPEN
 
 SCALE = Scale(rounds=30, seeds=(0,))
 
@@ -48,6 +49,38 @@ def test_a_lost_result_is_done_again(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
+def shown(folder: Path) -> list[str]:
+    study = load_study(folder)
+    assert study is not None
+    return [figure.name for figure in study.figures]
+
+
+def test_figures_of_other_settings_leave_the_report(tmp_path: Path) -> None:
+    run_study("t", "one", [small(clusters(SCALE))], tmp_path, jobs=1)
+    before = index(tmp_path)
+    longer = Scale(rounds=30, seeds=(0, 1))
+    study = run_study("t", "two", [small(runtime(longer))], tmp_path, jobs=1)
+    assert shown(tmp_path) == ["runtime"]
+    assert (study.left_out, study.commands, study.sittings) == (["clusters"], ["two"], 1)
+    assert index(tmp_path)[: len(before)] == before, "simulations of the first seed are used again"
+    assert len(index(tmp_path)) == 2 * len(before)
+    study = run_study("t", "three", [small(clusters(longer))], tmp_path, jobs=1)
+    assert shown(tmp_path) == ["runtime", "clusters"]
+    assert (study.left_out, study.commands, study.sittings) == ([], ["two", "three"], 2)
+
+
+def test_results_of_another_version_are_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_study("t", "c", [small(clusters(SCALE))], tmp_path, jobs=1)
+    before = index(tmp_path)
+    monkeypatch.setattr("fclub.experiments.results.__version__", "next")
+    monkeypatch.setattr("fclub.experiments.reproduce.__version__", "next")
+    study = run_study("t", "c", [small(runtime(SCALE))], tmp_path, jobs=1)
+    assert (shown(tmp_path), study.version, study.left_out) == (["runtime"], "next", ["clusters"])
+    assert len(index(tmp_path)) == 2 * len(before)
+
+
 @pytest.mark.slow
 def test_every_figure_can_be_drawn_and_asked(tmp_path: Path) -> None:
     made = [small(figure, 2) for figure in make_figures("all", SCALE)]
@@ -55,4 +88,4 @@ def test_every_figure_can_be_drawn_and_asked(tmp_path: Path) -> None:
     for section in build_report(tmp_path).sections:
         if section.figure.panels:
             assert section.drawn.tables or section.drawn.charts
-            assert section.claims
+            assert {claim.verdict for claim in section.claims} == {OPEN}, "there is one seed"

@@ -37,7 +37,12 @@ def test_only_one_of_two_is_below(first: list[float], second: list[float]) -> No
 def test_a_difference_that_seeds_do_not_settle_is_open() -> None:
     assert below(curve(1, 9), curve(9, 1.1)) is None
     assert below(curve(1, 2), curve(2, 3)) is True
-    assert below(curve(5), curve(4)) is False
+    assert below(curve(5, 6), curve(4, 5)) is False
+
+
+def test_one_seed_settles_nothing() -> None:
+    assert below(curve(5), curve(4)) is None
+    assert grows([curve(1), curve(2)]) == OPEN
 
 
 @pytest.mark.parametrize(

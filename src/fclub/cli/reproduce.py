@@ -41,7 +41,8 @@ def reproduce(
     require(seeds >= 1, "seeds must be at least 1", seeds)
     figures = make_figures(figure, Scale(rounds, tuple(range(seeds)), data), only)
     part = "" if only is None else f" --only {only}"
-    command = f"fclub reproduce {figure}{part} --rounds {rounds} --seeds {seeds}"
+    place = "" if data is None else f" --data {data}"
+    command = f"fclub reproduce {figure}{part} --rounds {rounds} --seeds {seeds}{place}"
     with rounds_bar(total_rounds(figures)) as tell:
         study = run_study(TITLE, command, figures, Path(out), jobs or joblib.cpu_count(), tell)
     with rounds_bar(len(study.figures), "figures") as tell:
@@ -59,4 +60,7 @@ def reproduce(
     console.print(claims_table(claims))
     for line in skipped:
         console.print(f"Left out: {line}", highlight=False)
+    if study.left_out:
+        names = ", ".join(study.left_out)
+        console.print(f"No longer in the report, since made with other settings: {names}")
     console.print(f"Report: {built.page}")

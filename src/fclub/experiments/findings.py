@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from fclub.experiments.tables import to_markdown
@@ -11,17 +12,18 @@ if TYPE_CHECKING:
     from fclub.experiments.page import Section
     from fclub.experiments.study import Study
 
+WIDTH = 110
 HEAD = """# {title}
 
-Written by `{command}` (fclub {version}, started {started}, {seconds:,.0f} s of simulation on
-{processor}, {cores} cores), not by hand. `fclub reproduce all` makes the full report, with ten seeds
-and 100,000 rounds, in `out/reproduce`: point FCLUB_DATA_DIR, or `--data`, at the published arrays,
-and run it again to go on where it was interrupted. To record a run here, copy its `findings.md` over
-this file.
+{made}
+
+`fclub reproduce all` makes the full report, with ten seeds and 100,000 rounds, in `out/reproduce`.
+Point FCLUB_DATA_DIR, or `--data`, at the published arrays; run the command again to go on where it was
+interrupted. To record a run here, copy its `findings.md` over this file.
 
 Values are mean ± one standard deviation over seeds at the last round. A difference counts when it
-exceeds two standard errors of the paired difference over seeds. Claims that begin with “ours” are not
-the paper's. `cdp-fclub-dc` appears as printed, with its noise really applied.
+exceeds two standard errors of the paired difference over seeds; one seed settles nothing. Claims that
+begin with “ours” are not the paper's. `cdp-fclub-dc` appears as printed, with its noise really applied.
 
 ## At a glance
 
@@ -30,15 +32,7 @@ the paper's. `cdp-fclub-dc` appears as printed, with its noise really applied.
 
 def findings(study: Study, sections: list[Section]) -> str:
     """Claims first, then every table, then the sizes of the experiments."""
-    text = HEAD.format(
-        title=study.title,
-        command=study.command,
-        version=study.version,
-        started=study.started,
-        seconds=study.seconds,
-        processor=study.machine.get("processor", "an unknown processor"),
-        cores=study.machine.get("cores", "?"),
-    )
+    text = HEAD.format(title=study.title, made=_made(study))
     claims = [claim for section in sections for claim in section.claims]
     text += "| claim | verdict | where | example |\n|---|---|---|---|\n"
     for line in sum_up(claims):
@@ -51,11 +45,25 @@ def findings(study: Study, sections: list[Section]) -> str:
     return text + "".join(_figure(section) for section in sections)
 
 
+def _made(study: Study) -> str:
+    commands = " and ".join(f"`{command}`" for command in study.commands)
+    text = f"Written by {commands} with fclub {study.version}, not by hand"
+    if study.sittings:
+        machine = study.machine()
+        text += f": started {study.started}, {study.seconds:,.0f} s of simulation"
+        text += f" on {machine['processor']}, {machine['cores']} cores"
+    return _paragraph(f"{text}.")
+
+
+def _paragraph(text: str) -> str:
+    return fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
 def _figure(section: Section) -> str:
     figure = section.figure
-    parts = [f"\n## {figure.title}\n\n{figure.about}\n"]
+    parts = [f"\n## {figure.title}\n\n{_paragraph(figure.about)}\n"]
     sizes = {(p.experiment.rounds, len(p.experiment.seeds)) for p in figure.panels}
     parts += [f"\n{rounds:,} rounds, {seeds} seeds.\n" for rounds, seeds in sorted(sizes)]
-    parts += [f"\nLeft out: {line}\n" for line in figure.skipped]
+    parts += [f"\n{_paragraph(f'Left out: {line}')}\n" for line in figure.skipped]
     parts += [f"\n{table.title}\n\n{to_markdown(table)}" for table in section.drawn.tables]
     return "".join(parts)

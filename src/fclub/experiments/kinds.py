@@ -10,7 +10,7 @@ from fclub.experiments import claims, drawing
 from fclub.experiments.charts import Drawn
 from fclub.experiments.measure import Measured
 from fclub.experiments.study import Figure
-from fclub.experiments.verdicts import Claim
+from fclub.experiments.verdicts import OPEN, Claim
 
 
 class Kind(NamedTuple):
@@ -33,9 +33,14 @@ KINDS = {
 
 
 def show(figure: Figure, measured: list[Measured]) -> tuple[Drawn, list[Claim]]:
-    """Everything that a figure's kind makes of its measurements; nothing without any."""
+    """Everything that a figure's kind makes of its measurements; nothing without any.
+
+    One seed says nothing about another one, so a figure of one seed settles no claim.
+    """
     if not measured:
         return Drawn(), []
     kind = KINDS[figure.kind]
     found = [replace(claim, figure=figure.name) for claim in kind.claims(figure, measured)]
+    if min(len(m.panel.experiment.seeds) for m in measured) < 2:
+        found = [replace(claim, verdict=OPEN) for claim in found]
     return kind.draw(figure, measured), found

@@ -18,6 +18,7 @@ from fclub.experiments.study import Figure, Study
 from fclub.experiments.tables import Cell, Table, to_html
 from fclub.experiments.verdicts import FAILS, HOLDS, Claim, Summary, sum_up
 
+ONE_SEED = "One seed says nothing about another one, so no claim is settled"
 SYMBOLS = {HOLDS: ("yes", "✓"), FAILS: ("no", "✗")}
 
 
@@ -68,7 +69,8 @@ def _facts(study: Study, sections: list[Section]) -> str:
     experiments = [panel.experiment for s in sections for panel in s.figure.panels]
     sizes = sorted({(e.rounds, len(e.seeds)) for e in experiments}, reverse=True)
     text = "; ".join(f"{rounds:,} rounds, seeds: {seeds}" for rounds, seeds in sizes)
-    return f"{text}. Mean ± one standard deviation over seeds. Made by fclub {study.version}."
+    shown = "Mean ± one standard deviation over seeds" if sizes and sizes[-1][1] > 1 else ONE_SEED
+    return f"{text}. {shown}. Made by fclub {study.version}."
 
 
 def _counted(claims: list[Claim]) -> str:
@@ -141,12 +143,15 @@ def _listed(values: dict[str, Any]) -> str:
 def setting_tables(study: Study, sections: list[Section]) -> list[Table]:
     """How it was made, every experiment, every policy with all its parameters."""
     facts: list[tuple[Cell, ...]] = [
-        ("command", study.command),
+        ("command", "; ".join(study.commands)),
         ("fclub", study.version),
-        ("started", study.started),
-        ("simulations took", f"{study.seconds:,.0f} s in {study.sittings} sittings"),
-        *((key, str(value)) for key, value in study.machine.items()),
     ]
+    if study.sittings:
+        facts.append(("started", study.started))
+        facts.append(("simulations took", f"{study.seconds:,.0f} s in {study.sittings} sittings"))
+    if study.left_out:
+        facts.append(("left out, made with other settings", ", ".join(study.left_out)))
+    facts += study.machine().items()
     panels = {m.panel.key: m for section in sections for m in section.measured}
     experiments: list[tuple[Cell, ...]] = []
     used: dict[tuple[str, str], list[str]] = {}

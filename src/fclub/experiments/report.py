@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from fclub import __version__
 from fclub.errors import InvalidFile
 from fclub.experiments.charts import Chart, Drawn
 from fclub.experiments.findings import findings
 from fclub.experiments.kinds import show
-from fclub.experiments.machine import describe_machine
 from fclub.experiments.measure import measure
 from fclub.experiments.page import Section, render
 from fclub.experiments.plots import save_chart
@@ -39,12 +36,12 @@ def open_study(folder: Path) -> Study:
         return study
     if not has_results(folder):
         raise InvalidFile(f"{folder} holds no finished run; make one with fclub run --out {folder}")
-    experiment = Results(folder).experiment()
+    results = Results(folder)
+    experiment = results.experiment()
     panel = Panel("run", f"{experiment.environment.name} environment", experiment)
     figure = Figure("run", "comparison", "Comparison", "The run in this folder.", (panel,))
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    machine = describe_machine()
-    return Study("Comparison", "fclub run", __version__, machine, started, [figure], results=".")
+    version = results.versions(experiment.tasks())
+    return Study("Comparison", version, [figure], ["fclub run"], results=".")
 
 
 def build_report(folder: Path, tell: Tell = lambda _: None) -> Built:

@@ -34,10 +34,8 @@ def run_study(
     for experiment in (panel.experiment for figure in figures for panel in figure.panels):
         experiment.check()
     folder.mkdir(parents=True, exist_ok=True)
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    study = load_study(folder) or Study(title, "", "", {}, started, [])
-    study.command, study.version, study.machine = command, __version__, describe_machine()
-    study.sittings += 1
+    study = _open(title, figures, folder)
+    study.sit(command, describe_machine())
     seen: dict[str, int] = {}
     for figure in figures:
         before = time.monotonic()
@@ -53,6 +51,24 @@ def run_study(
         study.include(figure)
         study.save(folder)
     return study
+
+
+def _open(title: str, figures: list[Figure], folder: Path) -> Study:
+    """The study to go on with: the one in the folder, if it was made with the same settings.
+
+    Otherwise a new one begins, which names the figures that it does not take over. Simulations that
+    both need are not run again: their files are named after their settings.
+    """
+    old = load_study(folder)
+    if old is not None and old.version == __version__ and old.agrees(figures):
+        return old
+    new = Study(title, __version__, started=datetime.now(UTC).isoformat(timespec="seconds"))
+    if old is None:
+        return new
+    made = {figure.name for figure in figures}
+    names = [*(figure.name for figure in old.figures), *old.left_out]
+    new.left_out = [name for name in dict.fromkeys(names) if name not in made]
+    return new
 
 
 def _counting_from(done: int, tell: Tell | None) -> Tell | None:

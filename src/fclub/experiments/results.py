@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from fclub import __version__
 from fclub.errors import InvalidFile, InvalidSetting
 from fclub.experiments.spec import Experiment, Task
 from fclub.simulation.trace import Trace
@@ -22,11 +23,12 @@ INDEX, EXPERIMENT = "index.jsonl", "experiment.json"
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A line of the index."""
+    """A line of the index; `version` is that of the fclub which made the file."""
 
     file: str
     sha256: str
     microseconds_per_round: float
+    version: str = ""
 
 
 class Results:
@@ -78,7 +80,14 @@ class Results:
     def __contains__(self, task: Task) -> bool:
         entry = self._entries.get(task.file)
         path = self.folder / task.file
-        return entry is not None and path.exists() and _digest(path) == entry.sha256
+        if entry is None or entry.version != __version__ or not path.exists():
+            return False
+        return _digest(path) == entry.sha256
+
+    def versions(self, tasks: Iterable[Task]) -> str:
+        """Which versions of fclub made these results; several only while a newer one is resuming."""
+        entries = [self._entries[task.file] for task in tasks if task.file in self._entries]
+        return ", ".join(sorted({entry.version for entry in entries}))
 
     def missing(self, tasks: Iterable[Task]) -> list[Task]:
         return [task for task in tasks if task not in self]
@@ -87,7 +96,7 @@ class Results:
         """Write the file, then its line."""
         path = self.folder / task.file
         trace.save(path)
-        entry = Entry(task.file, _digest(path), trace.microseconds_per_round)
+        entry = Entry(task.file, _digest(path), trace.microseconds_per_round, __version__)
         with (self.folder / INDEX).open("ab") as index:
             index.write(msgspec.json.encode(entry) + b"\n")
             index.flush()

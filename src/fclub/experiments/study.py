@@ -7,6 +7,7 @@ need is run once.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -41,17 +42,22 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class Study(msgspec.Struct):
-    """Figures in the order in which they are shown; `seconds` is the time of all sittings together."""
+    """Figures in the order in which they are shown, all made with the same settings.
+
+    `commands` made them on `machines`, `seconds` is the time of all sittings together, and `left_out`
+    names the figures of earlier sittings that were made with other settings.
+    """
 
     title: str
-    command: str
     version: str
-    machine: dict[str, str | int]
-    started: str
-    figures: list[Figure]
+    figures: list[Figure] = []
+    commands: list[str] = []
+    machines: list[dict[str, str | int]] = []
+    started: str = ""
     seconds: float = 0.0
     sittings: int = 0
     results: str = RESULTS
+    left_out: list[str] = []
 
     def include(self, figure: Figure) -> None:
         """Add a figure, in the place of one with the same name if there is one."""
@@ -60,6 +66,34 @@ class Study(msgspec.Struct):
             self.figures[names.index(figure.name)] = figure
         else:
             self.figures.append(figure)
+        self.left_out = [name for name in self.left_out if name != figure.name]
+
+    def sit(self, command: str, machine: dict[str, str | int]) -> None:
+        """Begin another sitting."""
+        self.sittings += 1
+        if command not in self.commands:
+            self.commands.append(command)
+        if machine not in self.machines:
+            self.machines.append(machine)
+
+    def machine(self) -> dict[str, str]:
+        """What it was run on; where the machines of several sittings differ, all of them."""
+        keys = dict.fromkeys(key for machine in self.machines for key in machine)
+        found = {key: dict.fromkeys(str(m[key]) for m in self.machines if key in m) for key in keys}
+        return {key: "; ".join(values) for key, values in found.items()}
+
+    def agrees(self, figures: Sequence[Figure]) -> bool:
+        """Whether these figures can stand beside those of the study.
+
+        They can if all have the same rounds and seeds, and if figures that show the same panel show
+        the same experiment.
+        """
+        panels = [panel for figure in (*self.figures, *figures) for panel in figure.panels]
+        sizes = {(panel.experiment.rounds, panel.experiment.seeds) for panel in panels}
+        environments = {panel.key: panel.experiment.environment for panel in panels}
+        return len(sizes) <= 1 and all(
+            environments[panel.key] == panel.experiment.environment for panel in panels
+        )
 
     def save(self, folder: Path) -> None:
         """Replaced in one step, so that an interruption leaves the old or the new one."""

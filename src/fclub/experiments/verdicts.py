@@ -12,7 +12,7 @@ from fclub.experiments.measure import Curve
 
 HOLDS, FAILS, PARTLY, OPEN = "holds", "does not hold", "holds in part", "not settled"
 ERRORS = 2.0
-"""A difference counts if it is more than so many of its standard errors."""
+"""A difference counts if it exceeds this number of its standard errors."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,13 @@ class Claim:
 
 
 def below(first: Curve, second: Curve) -> bool | None:
-    """Whether `first` ends below `second`; None if the seeds do not settle it."""
+    """Whether `first` ends below `second`; None if the seeds do not settle it, as one never does."""
     difference = second.last - first.last
+    if len(difference) < 2:
+        return None
     mean = float(difference.mean())
-    if len(difference) > 1:
-        margin = ERRORS * float(difference.std(ddof=1)) / sqrt(len(difference))
-        if abs(mean) <= margin:
-            return None
-    return mean > 0
+    margin = ERRORS * float(difference.std(ddof=1)) / sqrt(len(difference))
+    return None if abs(mean) <= margin else mean > 0
 
 
 def together(answers: Sequence[bool | None]) -> str:
