@@ -59,8 +59,8 @@ class UnknownName(InvalidInput):
         super().__init__(f"no {kind} is called {name!r}; {hint}", name)
 
 
-class NotStarted(FclubError):
-    """`start(problem, server_of)` has to come first."""
+class NotStarted(FclubError, AttributeError):
+    """A policy or environment that was asked for something before its `start`."""
 
 
 class InvalidFile(FclubError):

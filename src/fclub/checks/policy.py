@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +86,23 @@ def _choices(policy: Policy, environment: Environment, rounds: int) -> list[int]
 
 
 def check_not_started(policy: Policy) -> None:
-    """Used too early, a policy says so."""
-    try:
-        policy.recommend(0, [[0.0]])
-    except NotStarted:
-        return
-    raise AssertionError(f"{policy.name} recommends before it was started")
+    """Used too early, a policy says so by name, and writes nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "policy.npz"
+        early: dict[str, Callable[[], object]] = {
+            "recommend": lambda: policy.recommend(0, [[0.0]]),
+            "update": lambda: policy.update(0, [0.0], 0.0),
+            "theta_": lambda: policy.theta_,
+            "labels_": lambda: policy.labels_,
+            "save": lambda: policy.save(path),
+        }
+        for name, use in early.items():
+            try:
+                use()
+            except NotStarted:
+                continue
+            raise AssertionError(f"{policy.name} has {name} before it was started")
+        expect(not path.exists(), f"{policy.name} was saved before it was started")
 
 
 def check_parameters(policy: Policy) -> None:

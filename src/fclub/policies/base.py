@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.random import SeedSequence
@@ -54,6 +54,16 @@ class Policy(ABC):
         if self._problem is None:
             raise NotStarted(f"{self.name}: call start(problem, server_of) first")
         return self._problem
+
+    if not TYPE_CHECKING:  # a type checker knows what exists
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for what is missing: most of a policy exists only once it was started."""
+            if vars(self).get("_problem") is None and not name.startswith("__"):
+                raise NotStarted(
+                    f"{type(self).__name__} has no {name} before start(problem, server_of)"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def start(
         self, problem: Problem, server_of: object, seed: int | SeedSequence | None = None
