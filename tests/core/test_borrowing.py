@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from numba.core import config
 
-from fclub.core.borrowing import borrowed
-from fclub.core.compiling import for_types
+from fclub.core.compiling import borrowed, for_types
 
 
 class Inner(NamedTuple):

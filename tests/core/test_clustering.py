@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.core.agreement import adjusted_rand_index
 from fclub.core.clustering import (
     UserGraph,
+    adjusted_rand_index,
     complete_edges,
     components,
     merge,

@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.core import independent
-from fclub.core.models import Models, estimate_all, ridge_radius
+from fclub.core.models import Independent, Models, estimate_all, feedback, recommend, ridge_radius
 
 
-def state_of(rows: int, d: int, ridge: float) -> independent.Independent:
-    return independent.Independent(
+def state_of(rows: int, d: int, ridge: float) -> Independent:
+    return Independent(
         Models.zeros(rows, d, ridge), np.arange(rows) % rows, ridge, 0.5, 0.01 / rows, 1.0
     )
 
@@ -21,7 +20,7 @@ def test_models_are_ridge_regressions(seed: int, d: int, ridge: float) -> None:
     state = state_of(2, d, ridge)
     for _ in range(60):
         x = rng.standard_normal(d)
-        independent.feedback(state, int(rng.integers(2)), x / np.linalg.norm(x), float(rng.random()))
+        feedback(state, int(rng.integers(2)), x / np.linalg.norm(x), float(rng.random()))
     models = state.models
     for row in range(2):
         fresh = np.linalg.inv(models.gram[row] + ridge * np.eye(d))
@@ -35,10 +34,10 @@ def test_models_are_ridge_regressions(seed: int, d: int, ridge: float) -> None:
 def test_recommend_adds_the_radius() -> None:
     state = state_of(1, 2, 1.0)
     for _ in range(50):
-        independent.feedback(state, 0, np.array([1.0, 0.0]), 0.1)
+        feedback(state, 0, np.array([1.0, 0.0]), 0.1)
     items = np.array([[1.0, 0.0], [0.0, 1.0]])
-    assert independent.recommend(state, 0, items) == 1
-    assert independent.recommend(state._replace(exploration=0.0), 0, items) == 0
+    assert recommend(state, 0, items) == 1
+    assert recommend(state._replace(exploration=0.0), 0, items) == 0
     expected = 0.5 * np.sqrt(2 * np.log(100) + 2 * np.log(1 + 50 / 2)) + 1
     assert ridge_radius(50.0, 2, 1.0, 0.5, 0.01) == pytest.approx(expected)
 
@@ -50,7 +49,7 @@ def drift(rounds: int) -> float:
     rows = rng.standard_normal((4096, d))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     for t in range(rounds):
-        independent.feedback(state, 0, rows[t % len(rows)], 1.0)
+        feedback(state, 0, rows[t % len(rows)], 1.0)
     shifted = state.models.gram[0] + np.eye(d)
     return float(np.abs(state.models.inverse[0] @ shifted - np.eye(d)).max())
 

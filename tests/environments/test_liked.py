@@ -8,8 +8,8 @@ import pytest
 
 import fclub
 from fclub.environments.data.ratings_file import read_ratings
-from fclub.environments.form import HALF
 from fclub.environments.liked import Liked
+from fclub.environments.world import HALF
 from fclub.errors import InvalidSetting
 
 Write = Callable[..., Path]

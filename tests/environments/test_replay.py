@@ -7,8 +7,8 @@ import pytest
 
 import fclub
 from fclub.core.types import Floats, Matrix, Vector
+from fclub.environments.base import place
 from fclub.environments.data.log_file import Log, read_item_features, read_log
-from fclub.environments.placement import place
 from fclub.environments.replay import evaluate_replay
 from fclub.errors import InvalidFile, InvalidRatings, InvalidSetting
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.core.paper.global_clusters import GlobalClusters
-from fclub.environments.form import HALF
+from fclub.core.paper.federation import GlobalClusters
 from fclub.environments.synthetic import Synthetic
+from fclub.environments.world import HALF
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import SecureNoise
 from fclub.service.dashboard.global_view import GlobalView

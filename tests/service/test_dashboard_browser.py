@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from tests.browser import chromium as browser
 
-from fclub.core.paper.global_clusters import GlobalClusters
+from fclub.core.paper.federation import GlobalClusters
 from fclub.service.direct import DirectWire
 from fclub.service.global_app import GlobalService
 from fclub.service.local_node import GLOBAL

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from fclub.checks.expecting import expect
+from fclub.checks.policy import expect
 from fclub.core.inputs import as_items
 from fclub.environments.base import Environment
 

@@ -1,4 +1,7 @@
-"""Finding clusters: the user graph with permanent deletions (Eq. 3) and the global merge (Eq. 4)."""
+"""Finding clusters: the user graph with permanent deletions (Eq. 3) and the global merge (Eq. 4).
+
+And how well found clusters agree with the true ones.
+"""
 
 from __future__ import annotations
 
@@ -229,3 +232,19 @@ def merge(theta: Floats, count: Counts, server: Indices, factor: float) -> Indic
     _close_pairs(theta, count, server, float(factor), close)
     first, second = np.nonzero(close)
     return components(len(theta), first, second)
+
+
+def _pairs(counts: Indices) -> float:
+    return float(np.sum(counts * (counts - 1)) / 2)
+
+
+def adjusted_rand_index(found: Indices, true: Indices) -> float:
+    """1 for equal partitions, about 0 for unrelated ones (Hubert and Arabie 1985)."""
+    _, a = np.unique(found, return_inverse=True)
+    _, b = np.unique(true, return_inverse=True)
+    width = int(b.max()) + 1
+    both = _pairs(np.unique(a.astype(np.int64) * width + b, return_counts=True)[1])
+    first, second = _pairs(np.bincount(a)), _pairs(np.bincount(b))
+    expected = first * second / max(1.0, _pairs(np.array([len(a)])))
+    largest = 0.5 * (first + second)
+    return 1.0 if largest == expected else (both - expected) / (largest - expected)

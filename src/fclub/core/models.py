@@ -1,4 +1,7 @@
-"""Ridge regressions kept ready for scoring: statistics, inverse and estimate, one row per model."""
+"""Ridge regressions kept ready for scoring: statistics, inverse and estimate, one row per model.
+
+`Independent` plays rounds of models that never exchange anything: every user belongs to a fixed one.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.core.compiling import compiled, inner
-from fclub.core.kernels import add_outer, add_scaled, grow_inverse, invert, multiply
-from fclub.core.types import Counts, Floats, Vector
+from fclub.core.kernels import add_outer, add_scaled, choose, grow_inverse, invert, multiply
+from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 
 REFRESH = 1024
 """A model's inverse is recomputed from its statistics at every multiple of so many observations."""
@@ -81,3 +84,28 @@ def estimate_all(gram: Floats, moment: Floats, ridge: float, theta: Floats) -> N
             shifted[i, i] += ridge
         invert(shifted, inverse)
         multiply(inverse, moment[row], theta[row])
+
+
+class Independent(NamedTuple):
+    """`alpha` is the failure probability of one model."""
+
+    models: Models
+    model_of: Indices
+    ridge: float
+    sigma_0: float
+    alpha: float
+    exploration: float
+
+
+@compiled
+def recommend(state: Independent, user: int, items: Matrix) -> int:
+    """LinUCB (Abbasi-Yadkori et al. 2011) with the model of the user."""
+    row = state.model_of[user]
+    count, dim = float(state.models.counts[row]), items.shape[1]
+    radius = ridge_radius(count, dim, state.ridge, state.sigma_0, state.alpha)
+    return choose(items, state.models.theta[row], state.models.inverse[row], state.exploration * radius)
+
+
+@compiled
+def feedback(state: Independent, user: int, x: Vector, y: float) -> None:
+    learn(state.models, state.model_of[user], x, y, state.ridge)

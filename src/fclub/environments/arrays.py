@@ -28,8 +28,8 @@ from fclub.environments.base import Parameter
 from fclub.environments.data.cache import load_ratings
 from fclub.environments.data.datasets import data_folders
 from fclub.environments.data.pipeline import factors, random_part
-from fclub.environments.form import HALF
 from fclub.environments.vectors import VectorEnvironment
+from fclub.environments.world import HALF
 from fclub.errors import DataMissing, InvalidFile
 
 ROUNDING = 1e-9

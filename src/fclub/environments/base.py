@@ -1,4 +1,4 @@
-"""What every environment is: a problem, true clusters, visits, rewards and their regret."""
+"""What every environment is: a problem, servers, true clusters, visits, rewards and their regret."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Problem
+from fclub.config import Problem, require
 from fclub.core.types import Floats, Indices, Matrix
 from fclub.environments.world import (
     CATALOGUE,
@@ -134,3 +134,17 @@ class LinearEnvironment(Environment):
 
     def pack(self) -> World:
         return self.world
+
+
+PLACEMENTS = ("blocks", "spread")
+
+
+def place(users: int, servers: int, placement: str) -> Indices:
+    """The server of every user, users being sorted by true cluster.
+
+    `blocks`: consecutive users share a server, so a server meets few clusters. `spread`: users are
+    dealt out in turn, so every server meets every cluster.
+    """
+    require(placement in PLACEMENTS, f"placement must be one of {', '.join(PLACEMENTS)}", placement)
+    index = np.arange(users)
+    return index * servers // users if placement == "blocks" else index % servers

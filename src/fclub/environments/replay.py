@@ -24,9 +24,9 @@ from numpy.random import SeedSequence
 
 from fclub.config import Problem, require
 from fclub.core.types import Flags, Floats, Matrix, Vector
+from fclub.environments.base import place
 from fclub.environments.data.log_file import Log
-from fclub.environments.form import HALF
-from fclub.environments.placement import place
+from fclub.environments.world import HALF
 
 
 class Learner(Protocol):

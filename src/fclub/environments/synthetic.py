@@ -9,10 +9,8 @@ import numpy as np
 
 from fclub.config import Problem, require
 from fclub.core.types import Floats, Vector
-from fclub.environments.base import LinearEnvironment, Parameter
-from fclub.environments.form import HALF
-from fclub.environments.placement import place
-from fclub.environments.world import DIRECTIONS, NON_NEGATIVE
+from fclub.environments.base import LinearEnvironment, Parameter, place
+from fclub.environments.world import DIRECTIONS, HALF, NON_NEGATIVE
 
 KINDS = ("authors", "orthogonal")
 

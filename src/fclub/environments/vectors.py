@@ -9,11 +9,9 @@ import numpy as np
 
 from fclub.config import Problem, require
 from fclub.core.types import Floats, Indices
-from fclub.environments.base import LinearEnvironment, Parameter
+from fclub.environments.base import LinearEnvironment, Parameter, place
 from fclub.environments.data.pipeline import distinct
-from fclub.environments.form import HALF
-from fclub.environments.placement import place
-from fclub.environments.world import DIRECTIONS
+from fclub.environments.world import DIRECTIONS, HALF
 
 
 class DataEnvironment(LinearEnvironment):

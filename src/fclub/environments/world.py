@@ -1,16 +1,32 @@
-"""Visits and rewards as kernels: the readable and the compiled loop draw them with the same code."""
+"""Visits and rewards as kernels: the readable and the compiled loop draw them with the same code.
+
+User and item vectors are a direction of norm 1/√2 beside a constant 1/√2.
+"""
 
 from __future__ import annotations
 
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fclub.core.compiling import compiled, inner
 from fclub.core.kernels import dot
 from fclub.core.types import Floats, Indices, Matrix
-from fclub.environments.form import HALF
+
+HALF = sqrt(0.5)
+"""The constant last coordinate, and the norm of the rest: θᵀx is then in [0, 1]."""
+
+
+def with_constant(rows: Floats, known: Any) -> Floats:
+    """Rows scaled to norm 1/√2 beside the constant; a row that is not known keeps only that."""
+    norms = np.linalg.norm(rows, axis=1)
+    known = known & (norms > 0.0)
+    vectors = np.zeros((rows.shape[0], rows.shape[1] + 1))
+    vectors[known, :-1] = HALF * rows[known] / norms[known, None]
+    vectors[:, -1] = HALF
+    return vectors
+
 
 DIRECTIONS, NON_NEGATIVE, CATALOGUE = 0, 1, 2
 """How items are drawn: a random direction beside a constant, a random non-negative direction, or

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fclub.environments.placement import PLACEMENTS
+from fclub.environments.base import PLACEMENTS
 from fclub.errors import UnknownName
 from fclub.experiments.panels import Scale, data_panels, synthetic_panel
 from fclub.experiments.study import Figure, Panel

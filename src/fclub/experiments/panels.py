@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fclub.environments.placement import PLACEMENTS
+from fclub.environments.base import PLACEMENTS
 from fclub.environments.registry import make_environment
 from fclub.errors import DataMissing
 from fclub.experiments.spec import Experiment, Setting, policy_setting

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fclub.environments.placement import PLACEMENTS
+from fclub.environments.base import PLACEMENTS
 from fclub.experiments.runner import run
 from fclub.experiments.spec import Experiment, Parameter, Setting
 

@@ -11,8 +11,7 @@ from numpy.random import SeedSequence
 
 from fclub.config import Privacy, Problem, Protocol
 from fclub.core.clustering import UserGraph
-from fclub.core.paper.federation import LocalClusters
-from fclub.core.paper.global_clusters import GlobalClusters
+from fclub.core.paper.federation import GlobalClusters, LocalClusters
 from fclub.core.paper.ucb import NoiseBounds, Rules, make_rules, ridge_bounds, tree_bounds
 from fclub.core.statistics import Packed
 from fclub.core.types import Counts, Floats, Indices

@@ -9,8 +9,7 @@ from numpy.random import SeedSequence
 
 from fclub.config import Problem, Protocol
 from fclub.core.clustering import number_by_first
-from fclub.core.independent import Independent, feedback, recommend
-from fclub.core.models import Models
+from fclub.core.models import Independent, Models, feedback, recommend
 from fclub.core.types import Floats, Indices
 from fclub.errors import InvalidSetting
 from fclub.policies.base import Parameter

@@ -9,7 +9,7 @@ import numpy as np
 from fclub.core.clustering import number_by_first
 from fclub.core.compiling import DirectCall
 from fclub.core.kernels import log_determinant
-from fclub.core.paper.global_clusters import GlobalClusters, download_due, receive_upload, take_download
+from fclub.core.paper.federation import GlobalClusters, download_due, receive_upload, take_download
 from fclub.core.paper.ucb import Rules
 from fclub.core.statistics import Statistics
 from fclub.core.types import Indices

@@ -14,7 +14,7 @@ from numpy.random import SeedSequence
 from fclub.config import Problem
 from fclub.core.statistics import Statistics
 from fclub.core.types import Floats, Matrix, Vector
-from fclub.environments.form import HALF
+from fclub.environments.world import HALF
 from fclub.errors import UnknownName
 from fclub.policies.federated import FederatedPolicy
 from fclub.policies.mixture import MixturePolicy

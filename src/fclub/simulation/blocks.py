@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fclub.core import club, independent, known_types, sclub
-from fclub.core.borrowing import borrowed
-from fclub.core.compiling import compiled, for_types, inner
+from fclub.core import club, known_types, models, sclub
+from fclub.core.compiling import borrowed, compiled, for_types, inner
 from fclub.core.paper import federation as fed
-from fclub.core.paper.global_clusters import download_due, receive_upload, take_download
+from fclub.core.paper.federation import download_due, receive_upload, take_download
 from fclub.core.plus import rounds as mixture_rounds
 from fclub.core.statistics import observe
 from fclub.core.types import Floats, Indices, Matrix, Vector
@@ -82,7 +81,7 @@ def _specialise(recommend: Any, feedback: Any) -> Any:
 
 
 PLAY: dict[type, Any] = {
-    independent.Independent: _specialise(independent.recommend, independent.feedback),
+    models.Independent: _specialise(models.recommend, models.feedback),
     club.Club: _specialise(club.recommend, club.feedback),
     sclub.Sclub: _specialise(sclub.recommend, sclub.feedback),
     known_types.KnownTypes: _specialise(known_types.recommend, known_types.feedback),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.config import require
-from fclub.core.agreement import adjusted_rand_index
+from fclub.core.clustering import adjusted_rand_index
 from fclub.core.types import Floats, Indices
 from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment

@@ -15,7 +15,7 @@ import numpy as np
 
 from fclub.core.types import Floats, Indices
 from fclub.environments.data.ratings_file import numbered_lines
-from fclub.environments.form import HALF
+from fclub.environments.world import HALF
 from fclub.errors import InvalidFile, InvalidRatings
 
 ITEM = ("item_id", "item", "action")

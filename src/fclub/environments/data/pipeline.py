@@ -16,9 +16,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fclub.config import require
+from fclub.core.clustering import number_by_first
 from fclub.core.types import Floats, Indices, Matrix
 from fclub.environments.data.ratings_file import Ratings
-from fclub.environments.form import with_constant
+from fclub.environments.world import with_constant
 
 KMEANS_ROUNDS = 300
 
@@ -137,10 +138,7 @@ def _spread_out(vectors: Floats, clusters: int, rng: np.random.Generator) -> Flo
 
 def distinct(vectors: Floats) -> Indices:
     """The true clusters: users with exactly equal vectors, numbered by first appearance."""
-    _, first, group = np.unique(vectors, axis=0, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[np.ravel(group)]
+    return number_by_first(np.ravel(np.unique(vectors, axis=0, return_inverse=True)[1]))
 
 
 def blob_sha1(array: Any) -> str:
