@@ -10,18 +10,23 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
-from fclub import AsyncClient, Client
+from fclub import AsyncClient, Client, Outcome
+from fclub.cli.up import make_rivals, make_world
 from fclub.client import Recommendation
 from fclub.errors import RequestFailed
 from fclub.service.security import hash_token
 from fclub.service.serve import check_store, local_app
 from fclub.service.settings import Http, LocalSettings, Model
+from fclub.service.visitors import Diary, Tally
 
 from .conftest import TOKEN, local_settings, offer, serving
 
@@ -38,14 +43,29 @@ def fclub(*words: str, **options: object) -> subprocess.Popen[str]:
     )
 
 
+def alone(visits: int) -> dict[str, dict[str, float]]:
+    """What the rivals of `up --servers 2 --users 8` earn when nothing interrupts them."""
+    tally = Tally("none")
+    for rival in make_rivals(partial(make_world, "synthetic", {"users": 8, "servers": 2}, 0), 0):
+        for _ in range(visits):
+            tally.add({rival.name: rival.visit()})
+    return {name: asdict(earned) for name, earned in tally.policies.items()}
+
+
 @pytest.mark.slow
 def test_a_federation_in_one_command(tmp_path: Path) -> None:
-    process = fclub(
-        *f"up --servers 2 --users 8 --rate 200 --visits 200 --dir {tmp_path} --json".split()
-    )
-    output, errors = process.communicate(timeout=240)
-    assert process.returncode == 0, errors
-    assert json.loads(output)["visits"] == 200
+    def up(visits: int, seed: int = 0) -> dict[str, Any]:
+        words = f"up --servers 2 --users 8 --rate 200 --visits {visits} --seed {seed} --dir {tmp_path}"
+        process = fclub(*words.split(), "--json")
+        output, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+        told: dict[str, Any] = json.loads(output)
+        return told
+
+    assert up(120)["visits"] == 120
+    again = up(80)
+    assert again["visits"] == 200
+    assert again["rivals"] == alone(200)
     total = 0
     for name in ("s0", "s1"):
         settings = LocalSettings(
@@ -54,6 +74,23 @@ def test_a_federation_in_one_command(tmp_path: Path) -> None:
         summary = check_store(settings)
         total += summary["observations"]
     assert total == 200
+    other = up(5, seed=1)
+    assert (other["visits"], other["rivals"]) == (5, {})
+
+
+def test_a_folder_remembers_its_visitors(tmp_path: Path) -> None:
+    """Rivals are shown while they have met every visit that the federation has learned from."""
+    setting = {"policy": "fclub-dc", "seed": 0}
+    diary = Diary.open(tmp_path, setting, 2, learned=False)
+    diary.tally.add({"fclub-dc": Outcome(1.0, 0.25), "linucb": Outcome(0.0, 0.5)})
+    diary.save(tmp_path)
+    again = Diary.open(tmp_path, setting, 2, learned=True)
+    assert again == diary
+    assert again.compared
+    other = Diary.open(tmp_path, setting | {"seed": 1}, 2, learned=True)
+    assert (other.tally.visits, other.compared) == (0, False)
+    other.save(tmp_path)
+    assert not Diary.open(tmp_path, setting, 2, learned=True).compared
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from fclub.policies.registry import make_policy
 from fclub.service.fleet import Fleet
 from fclub.service.parts import policy_of
 from fclub.service.settings import Model
-from fclub.service.visitors import RandomChoice, Rival, Stage, Tally, visit
+from fclub.service.visitors import Diary, RandomChoice, Rival, Stage, Tally, visit
 
 app = typer.Typer(add_completion=False)
 
@@ -54,21 +54,24 @@ def _stop_when_told() -> None:
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
-def _world(env: str, given: dict[str, Any], seed: int) -> Any:
+def make_world(env: str, given: dict[str, Any], seed: int) -> Any:
     world = make_environment(env, **given)
     world.start(seed)
     return world
 
 
-def _rivals(make_world: Callable[[], Any], seed: int) -> list[Rival]:
+def make_rivals(make_twin: Callable[[], Any], seed: int) -> list[Rival]:
     """One LinUCB per user, and no choice at all, each on its own copy of the world."""
-    twins = [make_world() for _ in range(2)]
+    twins = [make_twin() for _ in range(2)]
     linucb = make_policy(RIVAL)
     linucb.start(twins[0].problem, twins[0].server_of)
     chance = RandomChoice(np.random.default_rng(seed))
     return [Rival(RIVAL, twins[0], linucb), Rival("random", twins[1], chance)]
 
 
+NOT_COMPARED = (
+    "These servers have learned from visits of another setting, so no other policy is compared."
+)
 EXAMPLE = "Example: fclub up --env ratings --set env.path=ratings.csv --servers 3 --visits 1000"
 
 
@@ -79,19 +82,22 @@ def up(
     servers: Annotated[int, typer.Option(min=1, help="Number of local servers.")] = 5,
     users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 40,
     rate: Annotated[float, typer.Option(min=0.1, help="Visits per second, at most.")] = 50.0,
-    visits: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
+    visits: Annotated[int | None, typer.Option(min=1, help="Stop after this number.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the visitors.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help=parameters.HELP)] = None,
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Keep stores, logs and servers.json (addresses) here.")
+        Path | None,
+        typer.Option(
+            "--dir", help="Keep stores, logs and servers.json (addresses) here; go on from them."
+        ),
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open the global server's page.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Run broker, global server and local servers on this machine, with simulated visitors."""
     given, own = parameters.parse_parameters(set_, [policy])
-    make_world = partial(_world, env, {"users": users, "servers": servers} | given, seed)
-    world = make_world()
+    make_twin = partial(make_world, env, {"users": users, "servers": servers} | given, seed)
+    world = make_twin()
     problem = world.problem
     model = Model(
         policy=policy, dim=problem.dim, constant=problem.constant, parameters=own.get(policy, {})
@@ -99,29 +105,32 @@ def up(
     policy_of(model)
     _stop_when_told()
     console = Console(stderr=True)
-    tally = Tally(policy)
+    setting = {"policy": policy, "parameters": own.get(policy, {}), "seed": seed}
+    setting |= {"environment": env, **world.get_params()}
     with ExitStack() as stack:
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fclub-")))
         fleet = Fleet(home, problem.servers, model)
+        diary = Diary.open(home, setting, problem.servers, fleet.learned)
+        hub, *local = [(server.url, server.token) for server in fleet.servers]
+        rivals = make_rivals(make_twin, seed) if diary.compared else []
+        stage = Stage(policy, world, rivals, hub, local)
         with console.status(f"starting {len(fleet.servers)} servers …"):
             stack.enter_context(fleet)
-            rivals = _rivals(make_world, seed)
+            stage.catch_up(diary.tally.visits)
+        if not diary.compared:
+            console.print(NOT_COMPARED)
         if browser and console.is_terminal and _has_screen():
             webbrowser.open(fleet.hub.page)
         for server in fleet.servers:
             console.print(f"{server.name}: {server.page}", soft_wrap=True, highlight=False)
-        live = stack.enter_context(Live(_table(tally), console=console, refresh_per_second=4))
+        live = stack.enter_context(Live(_table(diary.tally), console=console, refresh_per_second=4))
 
-        def show(now: Tally) -> None:
-            nonlocal tally
-            tally = now
-            live.update(_table(tally))
+        def show() -> None:
+            live.update(_table(diary.tally))
 
-        hub, *local = [(server.url, server.token) for server in fleet.servers]
-        stage = Stage(policy, world, rivals, hub, local)
         try:
-            asyncio.run(visit(stage, rate, visits, show))
+            asyncio.run(visit(stage, diary, home, rate, visits, show))
         except KeyboardInterrupt:
             console.print("stopping …")
     if as_json:
-        typer.echo(json.dumps(tally.as_dict()))
+        typer.echo(json.dumps(diary.tally.as_dict()))

@@ -126,6 +126,11 @@ class Fleet:
     def servers(self) -> list[Server]:
         return [self.hub, *self.locals]
 
+    @property
+    def learned(self) -> bool:
+        """Whether a local server has a store from an earlier run."""
+        return any(Path(server.settings["store"]).exists() for server in self.locals)
+
     def __enter__(self) -> Fleet:
         try:
             self.broker.start()

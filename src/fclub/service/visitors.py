@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from fclub.client import AsyncClient
@@ -17,6 +19,7 @@ from fclub.core.types import Indices, Matrix, Vector
 
 TELL_SECONDS = 1.0
 REWARDS_ON_THEIR_WAY = 16
+DIARY = "visitors.json"
 
 
 class World(Protocol):
@@ -106,6 +109,37 @@ class Tally:
         return {"visits": self.visits, "policies": {k: asdict(e) for k, e in self.policies.items()}}
 
 
+class Diary(msgspec.Struct):
+    """What a folder remembers of its visitors, so that a later run goes on where the last one stopped.
+
+    `setting` says who visited whom. `compared` is false once the federation has learned from visits
+    that the rivals cannot repeat: then no rival is shown.
+    """
+
+    setting: dict[str, Any]
+    tally: Tally
+    shares: list[Tally]
+    compared: bool = True
+
+    @staticmethod
+    def open(folder: Path, setting: dict[str, Any], servers: int, learned: bool) -> Diary:
+        """The folder's own diary if it is about this setting, else a new one.
+
+        `learned` says whether the folder's servers have learned before.
+        """
+        file = folder / DIARY
+        known = msgspec.json.decode(file.read_bytes(), type=Diary) if file.exists() else None
+        if known is not None and known.setting == setting:
+            return known
+        policy = str(setting["policy"])
+        return Diary(setting, Tally(policy), [Tally(policy) for _ in range(servers)], not learned)
+
+    def save(self, folder: Path) -> None:
+        unfinished = folder / f"{DIARY}.new"
+        unfinished.write_bytes(msgspec.json.encode(self))
+        unfinished.replace(folder / DIARY)
+
+
 @dataclass(frozen=True)
 class Stage:
     """Who plays where: addresses are url and token, those of local servers in the world's order."""
@@ -116,31 +150,52 @@ class Stage:
     hub: tuple[str, str]
     servers: list[tuple[str, str]]
 
+    def catch_up(self, visits: int) -> None:
+        """Bring world and rivals to where they were: the same seed makes the same visits again."""
+        for _ in range(visits):
+            self.world.visit()
+            self.world.feedback(0)
+            for rival in self.rivals:
+                rival.visit()
 
-async def visit(stage: Stage, rate: float, limit: int | None, show: Callable[[Tally], None]) -> Tally:
-    """One visit after the other, at most `rate` a second, until `limit` or cancellation.
+
+async def visit(
+    stage: Stage, diary: Diary, folder: Path, rate: float, limit: int | None, show: Callable[[], None]
+) -> None:
+    """One visit after the other, at most `rate` a second, until `limit` more or cancellation.
 
     Rewards follow their recommendations without holding up the next visitor, as in any application.
     """
-    tally, start, told = Tally(stage.policy), time.monotonic(), 0.0
-    shares = [Tally(stage.policy) for _ in stage.servers]
+    try:
+        await _visit(stage, diary, folder, rate, limit, show)
+    finally:
+        diary.save(folder)
+
+
+async def _visit(
+    stage: Stage, diary: Diary, folder: Path, rate: float, limit: int | None, show: Callable[[], None]
+) -> None:
+    tally, shares = diary.tally, diary.shares
+    start, told, before, count = time.monotonic(), 0.0, tally.seconds, 0
     async with AsyncExitStack() as stack:
         hub = await stack.enter_async_context(AsyncClient(*stage.hub))
         clients = [await stack.enter_async_context(AsyncClient(*at)) for at in stage.servers]
         rewards = await stack.enter_async_context(_Rewards())
-        while limit is None or tally.visits < limit:
+        while limit is None or count < limit:
             server, outcome = await _one(stage.world, clients, rewards)
             outcomes = {stage.policy: outcome} | {r.name: r.visit() for r in stage.rivals}
             tally.add(outcomes)
             shares[server].add(outcomes)
-            tally.seconds = time.monotonic() - start
-            show(tally)
-            if tally.seconds - told >= TELL_SECONDS or tally.visits == limit:
-                told = tally.seconds
+            count += 1
+            passed = time.monotonic() - start
+            tally.seconds = before + passed
+            show()
+            if passed - told >= TELL_SECONDS or count == limit:
+                told = passed
+                diary.save(folder)
                 for client, share in zip([hub, *clients], [tally, *shares], strict=True):
                     await client.request("POST", "/v1/visitors", share.body())
-            await asyncio.sleep(max(0.0, tally.visits / rate - tally.seconds))
-    return tally
+            await asyncio.sleep(max(0.0, count / rate - passed))
 
 
 class _Rewards(asyncio.TaskGroup):
