@@ -32,11 +32,17 @@ def test_json_is_one_object_of_the_documented_shape() -> None:
             "clusters",
             "privacy",
             "microseconds_per_round",
+            "by_visit",
+            "newcomers_by_visit",
         ]
         assert set(entry["communications"]) == {"uploads", "downloads", "phases", "total", "bytes"}
         assert set(entry["clusters"]) == {"found", "true", "ari"}
         assert len(entry["regret"]["curve"]) <= 200
         assert entry["regret"]["curve"][-1][0] == 300
+        visits = [k for k, _ in entry["by_visit"]]
+        assert visits == list(range(1, len(visits) + 1))
+        assert 30 <= len(visits) <= 50
+        assert entry["newcomers_by_visit"] == []
     assert summary["policies"]["linucb"]["privacy"] is None
 
 

@@ -117,7 +117,7 @@ def test_a_plain_run_has_a_report_too(tmp_path: Path) -> None:
     run(experiment, results=Results.create(tmp_path, experiment))
     built = build_report(tmp_path)
     assert built.page == tmp_path / PAGE
-    assert [chart.name for chart in built.sections[0].drawn.charts] == ["run-regret"]
+    assert [chart.name for chart in built.sections[0].drawn.charts] == ["run-regret", "run-by-visit"]
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ def test_fast_equals_readable(name: str, placement: str) -> None:
     slow = fclub.simulate(name, environment, 700, seed=3, fast=False, record_choices=True)
     np.testing.assert_array_equal(fast.choices, slow.choices)
     np.testing.assert_array_equal(fast.regret, slow.regret)
+    np.testing.assert_array_equal(fast.by_visit, slow.by_visit)
     np.testing.assert_array_equal(fast.labels, slow.labels)
     for kind, counts in slow.communications.items():
         np.testing.assert_array_equal(fast.communications[kind], counts)

@@ -12,7 +12,7 @@ import fclub
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidFile, InvalidSetting
 from fclub.policies.saving import read_npz, write_npz
-from fclub.simulation.trace import checkpoints
+from fclub.simulation.trace import FORMAT, VERSION, checkpoints
 
 
 def small(**changes: object) -> fclub.Environment:
@@ -172,7 +172,7 @@ def test_a_trace_is_shown_in_short() -> None:
 def test_part_of_a_trace_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.npz"
     fclub.simulate("linucb", small(), 30).save(path)
-    arrays, header = read_npz(path, "fclub-trace", 1)
+    arrays, header = read_npz(path, FORMAT, VERSION)
     arrays.pop("regret")
     write_npz(path, arrays, header)
     with pytest.raises(InvalidFile, match="regret"):

@@ -221,6 +221,7 @@ def check_fast_path(policy: Policy, environment: Environment, rounds: int) -> No
     fast, slow = traces
     expect(np.array_equal(fast.choices, slow.choices), "the compiled loop chooses otherwise")
     expect(np.array_equal(fast.regret, slow.regret), "the compiled loop has another regret")
+    expect(np.array_equal(fast.by_visit, slow.by_visit), "the compiled loop has other visits")
     expect(np.array_equal(fast.labels, slow.labels), "the compiled loop finds other clusters")
     for kind, counts in slow.communications.items():
         expect(np.array_equal(fast.communications[kind], counts), f"other {kind} when compiled")

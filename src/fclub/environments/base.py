@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.config import Problem, require
-from fclub.core.types import Floats, Indices, Matrix
+from fclub.core.types import Flags, Floats, Indices, Matrix
 from fclub.environments.world import (
     CATALOGUE,
     Catalogue,
@@ -60,6 +60,11 @@ class Environment(ABC):
     def vectors(self) -> Floats | None:
         """(n, d): the true vector of every user, where rewards are θᵀx; None where they are not."""
         return None
+
+    @property
+    def is_newcomer(self) -> Flags:
+        """(n,): who comes for the first time when half of the rounds have been played."""
+        return np.zeros(self.problem.users, dtype=np.bool_)
 
     def get_params(self) -> dict[str, Parameter]:
         """The settings that a trace should mention."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -105,6 +105,22 @@ def regret_chart(measured: Measured, name: str) -> Chart:
         lines,
         limit=regret_limit(lines),
     )
+
+
+def visit_charts(measured: Measured, name: str) -> Iterator[Chart]:
+    """What a user loses at its first, second, … visit; the same for newcomers, if there are any."""
+    for metric, who in (("by_visit", "users"), ("newcomers_by_visit", "newcomers")):
+        known = [label for label in measured.labels if metric in measured.curves[label]]
+        lines = [line_of(label, measured.curve(label, metric), k) for k, label in enumerate(known)]
+        if lines:
+            yield Chart(
+                f"{name}-{metric.replace('_', '-')}",
+                f"Visit by visit, {who}: {measured.panel.title}",
+                f"{who}' k-th visit",
+                "mean regret of one visit",
+                lines,
+                digits=3,
+            )
 
 
 def value_of(curve: Curve, digits: int = 0) -> Value:

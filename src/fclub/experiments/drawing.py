@@ -15,6 +15,7 @@ from fclub.experiments.charts import (
     regret_limit,
     result_table,
     value_of,
+    visit_charts,
 )
 from fclub.experiments.measure import Measured
 from fclub.experiments.palette import Style, style_of
@@ -50,6 +51,7 @@ def comparison(figure: Figure, measured: list[Measured]) -> Drawn:
     drawn = Drawn()
     for m in measured:
         drawn.charts.append(regret_chart(m, f"{m.panel.key}-regret"))
+        drawn.charts.extend(visit_charts(m, m.panel.key))
         drawn.tables.append(result_table(m, f"{m.panel.key}-results"))
     return drawn
 

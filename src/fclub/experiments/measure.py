@@ -9,9 +9,10 @@ import numpy as np
 
 from fclub.core.types import Counts, Floats
 from fclub.experiments.study import Panel
-from fclub.experiments.summary import privacy_of
+from fclub.experiments.summary import aligned, privacy_of
 from fclub.simulation.trace import CLUSTERS, COUNTERS, Trace
 
+VISITS = ("by_visit", "newcomers_by_visit")
 METRICS = ("regret", "reward", *COUNTERS, *CLUSTERS)
 
 
@@ -78,6 +79,10 @@ def measure(panel: Panel, traces: dict[str, list[Trace]]) -> Measured:
         curves[label] = {
             metric: _curve(t, np.array([_values(run, metric) for run in runs])) for metric in METRICS
         }
+        for metric in VISITS:
+            values = aligned([getattr(run, metric) for run in runs])
+            if values.size:
+                curves[label][metric] = _curve(np.arange(1, values.shape[1] + 1), values)
         times[label] = _curve(t[-1:], np.array([[run.microseconds_per_round] for run in runs]))
     first = next(iter(traces.values()))[0]
     return Measured(

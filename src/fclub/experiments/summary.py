@@ -36,6 +36,8 @@ def _policy(runs: list[Trace]) -> dict[str, Any]:
         },
         "privacy": privacy_of(runs),
         "microseconds_per_round": _mean(run.microseconds_per_round for run in runs),
+        "by_visit": _visits([run.by_visit for run in runs]),
+        "newcomers_by_visit": _visits([run.newcomers_by_visit for run in runs]),
     }
 
 
@@ -48,6 +50,16 @@ def spread(values: Floats) -> list[float | None]:
     if len(values) < 2:
         return [None] * values.shape[1]
     return [float(value) for value in values.std(axis=0, ddof=1)]
+
+
+def aligned(rows: list[Floats]) -> Floats:
+    """The rows as far as all of them go."""
+    shortest = min(map(len, rows))
+    return np.array([row[:shortest] for row in rows])
+
+
+def _visits(rows: list[Floats]) -> list[tuple[int, float]]:
+    return [(k, float(mean)) for k, mean in enumerate(aligned(rows).mean(axis=0), 1)]
 
 
 def _curve(runs: list[Trace], values: Floats) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from fclub.core.statistics import observe
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.environments.world import World, draw_items, draw_reward, draw_user, regret_of
 from fclub.policies.federated import Federation
+from fclub.simulation.by_visit import Tally, note
 
 
 @inner
@@ -54,15 +55,23 @@ def _federated_feedback(state: Federation, user: int, x: Vector, y: float) -> No
 
 
 def _play(
-    state: Any, world: World, items: Matrix, rounds: int, totals: Floats, choices: Indices
+    state: Any,
+    world: World,
+    items: Matrix,
+    rounds: int,
+    totals: Floats,
+    tally: Tally,
+    choices: Indices,
 ) -> None:
     """Play rounds; add regret and reward to `totals`; note choices if there is room for them."""
-    state, world, items = borrowed(state), borrowed(world), borrowed(items)
+    state, world, items, tally = borrowed(state), borrowed(world), borrowed(items), borrowed(tally)
     for t in range(rounds):
         user = draw_user(world)
         draw_items(world, user, items)
         index = recommend(state, user, items)  # type: ignore[name-defined]  # noqa: F821
-        totals[0] += regret_of(world, user, items, index)
+        regret = regret_of(world, user, items, index)
+        totals[0] += regret
+        note(tally, user, regret)
         y = draw_reward(world, user, items, index)
         totals[1] += y
         feedback(state, user, items[index], y)  # type: ignore[name-defined]  # noqa: F821

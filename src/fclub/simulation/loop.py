@@ -16,6 +16,7 @@ from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment
 from fclub.policies.base import Policy
 from fclub.policies.registry import make_policy
+from fclub.simulation.by_visit import EVERYBODY, NEWCOMERS, Tally, means, note
 from fclub.simulation.trace import CLUSTERS, COUNTERS, Trace, checkpoints
 
 Progress = Callable[[int], None]
@@ -26,6 +27,7 @@ class _Readable:
 
     def __init__(self, policy: Policy, environment: Environment, choices: Indices) -> None:
         self.policy, self.environment, self.choices = policy, environment, choices
+        self.tally = Tally.start(environment.is_newcomer)
 
     def play(self, start: int, stop: int, totals: Floats) -> None:
         for t in range(start, stop):
@@ -33,6 +35,7 @@ class _Readable:
             index = self.policy.recommend(user, items)
             outcome = self.environment.feedback(index)
             totals += (outcome.regret, outcome.reward)
+            note(self.tally, user, outcome.regret)
             self.policy.update(user, items[index], outcome.reward)
             if len(self.choices):
                 self.choices[t] = index
@@ -46,6 +49,7 @@ class _Compiled:
 
     def __init__(self, policy: Policy, environment: Environment, choices: Indices) -> None:
         self.policy, self.choices = policy, choices
+        self.tally = Tally.start(environment.is_newcomer)
         self.world: Any = environment.pack()
         self.items = np.empty((environment.items, environment.problem.dim))  # type: ignore[attr-defined]
         self._pack()
@@ -55,11 +59,12 @@ class _Compiled:
         from fclub.simulation.blocks import loop_for
 
         self.state: Any = self.policy.pack()
-        self._play = loop_for(self.state, self.world, self.items, 0, np.zeros(2), self.choices)
+        told = np.zeros(2), self.tally, self.choices
+        self._play = loop_for(self.state, self.world, self.items, 0, *told)
 
     def _run(self, start: int, stop: int, totals: Floats) -> None:
         choices = self.choices[start:stop]
-        self._play(self.state, self.world, self.items, stop - start, totals, choices)
+        self._play(self.state, self.world, self.items, stop - start, totals, self.tally, choices)
 
     def play(self, start: int, stop: int, totals: Floats) -> None:
         while start < stop:
@@ -170,6 +175,8 @@ def _record(
         communications=dict(zip(COUNTERS, counters.T.copy(), strict=True)),
         clusters=dict(zip(CLUSTERS, clusters.T.copy(), strict=True)),
         labels=policy.labels_,
+        by_visit=means(player.tally, EVERYBODY),
+        newcomers_by_visit=means(player.tally, NEWCOMERS),
         microseconds_per_round=1e6 * seconds / rounds,
         settings={
             "policy": policy.get_params(),

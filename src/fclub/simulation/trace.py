@@ -17,9 +17,11 @@ if TYPE_CHECKING:  # heavy and optional
     import pandas
     from matplotlib.axes import Axes
 
-FORMAT, VERSION = "fclub-trace", 1
+FORMAT, VERSION = "fclub-trace", 2
 COUNTERS = ("uploads", "downloads", "phases", "messages", "bytes", "total")
 CLUSTERS = ("found", "true", "ari")
+ARRAYS = ("t", "regret", "reward", "labels", "by_visit", "newcomers_by_visit", "choices")
+"""Fields of a trace that are one array each."""
 
 
 def checkpoints(rounds: int, most: int = 200) -> Counts:
@@ -38,8 +40,10 @@ class Trace:
     """Cumulative curves at the rounds `t`, of one policy in one environment with one seed.
 
     `communications` counts uploads, downloads, phases, messages, bytes and their `total`; `clusters`
-    has the number found, the true one, and their agreement (`ari`). Two traces are equal if all but the
-    time that they took is equal, so a trace equals what is loaded from its file.
+    has the number found, the true one, and their agreement (`ari`). `by_visit` is the mean regret of
+    users' 1st, 2nd, … visit, 50 at most, and `newcomers_by_visit` the same of newcomers alone. Two
+    traces are equal if all but the time that they took is equal, so a trace equals what is loaded from
+    its file.
 
     >>> import fclub
     >>> trace = fclub.simulate("linucb", "synthetic", rounds=500)
@@ -60,6 +64,8 @@ class Trace:
     communications: dict[str, Counts]
     clusters: dict[str, Floats]
     labels: Indices
+    by_visit: Floats
+    newcomers_by_visit: Floats
     microseconds_per_round: float = field(default=0.0, compare=False)
     settings: dict[str, Any] = field(default_factory=dict)
     choices: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -112,13 +118,7 @@ class Trace:
 
     def save(self, path: object) -> None:
         """One .npz file with its JSON inside; without the time it took, so the same run, same bytes."""
-        arrays: dict[str, Any] = {
-            "t": self.t,
-            "regret": self.regret,
-            "reward": self.reward,
-            "labels": self.labels,
-            "choices": self.choices,
-        }
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in ARRAYS}
         arrays |= {f"communications.{k}": v for k, v in self.communications.items()}
         arrays |= {f"clusters.{k}": v for k, v in self.clusters.items()}
         header = {
@@ -139,11 +139,10 @@ class Trace:
             start = f"{prefix}."
             return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
 
-        plain = ("t", "regret", "reward", "labels", "choices")
         named = ("policy", "environment", "seed", "settings")
         try:
             return Trace(
-                **{key: arrays[key] for key in plain},
+                **{key: arrays[key] for key in ARRAYS},
                 **{key: header[key] for key in named},
                 communications=part("communications"),
                 clusters=part("clusters"),
