@@ -38,17 +38,19 @@ EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are imported when they are run."""
+    """A group whose commands are imported when they are run or completed, and named until then."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
-            return None
-        if not ctx.resilient_parsing and cmd_name in sys.argv[1:2]:
-            return get_command(_import(cmd_name).app)
-        return _named(cmd_name)
+        return _named(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, *rest = args
+        if name in COMMANDS:
+            return name, get_command(_import(name).app), rest
+        return super().resolve_command(ctx, args)
 
 
 def _import(name: str) -> Any:
@@ -74,7 +76,6 @@ def _named(name: str) -> Any:
 app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     help="Federated, private, clustered contextual bandits.",
     epilog="Start with: fclub demo",
 )
@@ -90,7 +91,7 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 def main() -> None:
     """Entry point: a named error becomes one line and an exit code."""
     try:
-        app()
+        app(prog_name="fclub")
     except FclubError as error:
         typer.echo(f"fclub: {error}", err=True)
         sys.exit(EXIT_USAGE if isinstance(error, InvalidInput) else EXIT_FAILURE)
