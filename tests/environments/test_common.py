@@ -9,13 +9,14 @@ import pytest
 import fclub
 from fclub.checks import check_environment
 from fclub.environments.registry import ENVIRONMENTS
+from fclub.errors import InvalidSetting
 from fclub.policies.registry import POLICIES
 
 Make = Callable[[str], fclub.Environment]
 SMALL = {"users": 12, "servers": 3, "items": 5}
-PAIRS = [(policy, "liked") for policy in POLICIES]
+PAIRS = [(policy, "liked") for policy in POLICIES if policy != "oracle-types"]
 PAIRS += [("fclub-dc", name) for name in ENVIRONMENTS if name not in ("liked", "synthetic")]
-"""Every policy with real items; one with each environment whose items are the synthetic one's."""
+"""Every policy that can do without true vectors with real items; one with each of the others."""
 
 
 @pytest.fixture
@@ -91,6 +92,11 @@ def test_fast_equals_readable(policy: str, name: str, make: Make) -> None:
     np.testing.assert_array_equal(fast.regret, slow.regret)
     np.testing.assert_array_equal(fast.reward, slow.reward)
     np.testing.assert_array_equal(fast.labels, slow.labels)
+
+
+def test_nobody_knows_true_vectors_behind_real_likes(make: Make) -> None:
+    with pytest.raises(InvalidSetting, match="vectors"):
+        fclub.simulate("oracle-types", make("liked"), 10)
 
 
 def test_spread_gives_every_server_every_large_cluster(write_ratings: Callable[..., Path]) -> None:
