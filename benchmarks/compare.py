@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from fclub.errors import FclubError
-from fclub.experiments.results import Results
-from fclub.experiments.runner import run
-from fclub.experiments.spec import Experiment, Setting
+from fclub.experiments.run.experiment import Experiment, Setting
+from fclub.experiments.run.results import Results
+from fclub.experiments.run.runner import run
 
 LOCAL = ("club", "sclub", "linucb")
 LIMITS = ("oracle-local", "oracle-pooled")

@@ -13,7 +13,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from fclub.experiments.tuning import GRIDS, to_toml, tune
+from tuning import GRIDS, to_toml, tune
 
 TARGET = Path(__file__).with_name("baselines.toml")
 

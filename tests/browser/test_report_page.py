@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.browser import chromium
 
-from fclub.experiments.figures import bounds, demo_figures
-from fclub.experiments.panels import Scale
-from fclub.experiments.report import Built, build_report
-from fclub.experiments.reproduce import run_study
+from fclub.experiments.report.build import Built, build_report
+from fclub.experiments.study.figures import bounds, demo_figures
+from fclub.experiments.study.panels import Scale
+from fclub.experiments.study.running import run_study
 
 pytestmark = pytest.mark.browser
 

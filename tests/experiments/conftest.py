@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from fclub.experiments.figures import bounds, demo_figures
-from fclub.experiments.panels import Scale
-from fclub.experiments.report import Built, build_report
-from fclub.experiments.reproduce import run_study
-from fclub.experiments.study import Figure
-from fclub.experiments.sweeps import parameter
+from fclub.experiments.report.build import Built, build_report
+from fclub.experiments.study.figures import bounds, demo_figures
+from fclub.experiments.study.panels import Scale
+from fclub.experiments.study.running import run_study
+from fclub.experiments.study.study import Figure
+from fclub.experiments.study.sweeps import parameter
 
 SMALL = Scale(rounds=120, seeds=(0, 1))
 

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.slow
 PROGRAM = """
 import sys
 import numpy as np
-from fclub.experiments.runner import run
-from fclub.experiments.spec import Experiment, Setting
+from fclub.experiments.run.runner import run
+from fclub.experiments.run.experiment import Experiment, Setting
 
 if __name__ == "__main__":
     policies = {name: Setting(name) for name in ("linucb", "fclub-dc")}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fclub.experiments.bench import measure
-from fclub.experiments.machine import describe_machine
-from fclub.experiments.population import alone, detection, rounds
-from fclub.experiments.yardstick import play_linucb
+from fclub.experiments.bench.population import alone, detection, rounds
+from fclub.experiments.bench.speed import measure
+from fclub.experiments.bench.yardstick import play_linucb
+from fclub.experiments.study.machine import describe_machine
 
 
 def test_yardstick_learns() -> None:

@@ -7,12 +7,12 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from fclub.experiments.charts import Chart, Line, regret_limit
-from fclub.experiments.interactive import to_plotly
-from fclub.experiments.palette import POLICY, style_of
-from fclub.experiments.panels import compared
-from fclub.experiments.plots import draw, save_chart
-from fclub.experiments.report import Built
+from fclub.experiments.report.build import Built
+from fclub.experiments.report.charts import Chart, Line, regret_limit
+from fclub.experiments.report.image_files import draw, save_chart
+from fclub.experiments.report.palette import POLICY, style_of
+from fclub.experiments.report.plotly_charts import to_plotly
+from fclub.experiments.study.panels import compared
 
 
 def line(label: str, end: float, std: float | None = 1.0) -> Line:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from fclub.errors import InvalidFile
-from fclub.experiments.report import FILES, FINDINGS, PAGE, Built, build_report, open_study
-from fclub.experiments.results import Results
-from fclub.experiments.runner import run
-from fclub.experiments.spec import Experiment, Setting
-from fclub.experiments.study import RESULTS, load_traces
+from fclub.experiments.report.build import FILES, FINDINGS, PAGE, Built, build_report, open_study
+from fclub.experiments.run.experiment import Experiment, Setting
+from fclub.experiments.run.results import Results
+from fclub.experiments.run.runner import run
+from fclub.experiments.study.study import RESULTS, load_traces
 
 
 class Reader(HTMLParser):

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from fclub.experiments.figures import clusters, make_figures, runtime
-from fclub.experiments.panels import Scale
-from fclub.experiments.report import build_report
-from fclub.experiments.reproduce import run_study, total_rounds
-from fclub.experiments.results import INDEX
-from fclub.experiments.study import RESULTS, Figure, load_study
-from fclub.experiments.sweeps import parameter
-from fclub.experiments.verdicts import OPEN
+from fclub.experiments.report.build import build_report
+from fclub.experiments.report.verdicts import OPEN
+from fclub.experiments.run.results import INDEX
+from fclub.experiments.study.figures import clusters, make_figures, runtime
+from fclub.experiments.study.panels import Scale
+from fclub.experiments.study.running import run_study, total_rounds
+from fclub.experiments.study.study import RESULTS, Figure, load_study
+from fclub.experiments.study.sweeps import parameter
 
 SCALE = Scale(rounds=30, seeds=(0,))
 
@@ -74,8 +74,8 @@ def test_results_of_another_version_are_not_taken_over(
 ) -> None:
     run_study("t", "c", [small(clusters(SCALE))], tmp_path, jobs=1)
     before = index(tmp_path)
-    monkeypatch.setattr("fclub.experiments.results.__version__", "next")
-    monkeypatch.setattr("fclub.experiments.reproduce.__version__", "next")
+    monkeypatch.setattr("fclub.experiments.run.results.__version__", "next")
+    monkeypatch.setattr("fclub.experiments.study.running.__version__", "next")
     study = run_study("t", "c", [small(runtime(SCALE))], tmp_path, jobs=1)
     assert (shown(tmp_path), study.version, study.left_out) == (["runtime"], "next", ["clusters"])
     assert len(index(tmp_path)) == 2 * len(before)

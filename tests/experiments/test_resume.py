@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fclub.experiments.results import INDEX, Results
-from fclub.experiments.runner import run
-from fclub.experiments.spec import Experiment, Setting
+from fclub.experiments.run.experiment import Experiment, Setting
+from fclub.experiments.run.results import INDEX, Results
+from fclub.experiments.run.runner import run
 
 ROUNDS, SEEDS = 3_000, 4
 EXPERIMENT = Experiment(
@@ -24,9 +24,9 @@ TOTAL = ROUNDS * SEEDS * len(EXPERIMENT.policies)
 
 CHILD = """
 import sys, msgspec
-from fclub.experiments.results import Results
-from fclub.experiments.runner import run
-from fclub.experiments.spec import Experiment
+from fclub.experiments.run.results import Results
+from fclub.experiments.run.runner import run
+from fclub.experiments.run.experiment import Experiment
 experiment = msgspec.json.decode(sys.argv[2], type=Experiment)
 results = Results.create(sys.argv[1], experiment)
 run(experiment, jobs=2, results=results, report=lambda done: print(done, flush=True))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fclub.errors import InvalidFile, InvalidSetting, UnknownName
-from fclub.experiments.results import INDEX, Results
-from fclub.experiments.runner import run
-from fclub.experiments.spec import Experiment, Setting, policy_setting
-from fclub.experiments.summary import summarise
+from fclub.experiments.report.summary import summarise
+from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
+from fclub.experiments.run.results import INDEX, Results
+from fclub.experiments.run.runner import run
 
 EXPERIMENT = Experiment(
     {"linucb": Setting("linucb"), "eager": Setting("linucb", {"exploration": 0.1})},

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.experiments.tables import Table, Value, to_csv, to_html, to_latex, to_markdown
+from fclub.experiments.report.tables import Table, Value, to_csv, to_html, to_latex, to_markdown
 
 numbers = st.floats(-1e9, 1e9)
 TABLE = Table(

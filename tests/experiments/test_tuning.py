@@ -3,7 +3,8 @@
 import tomllib
 from pathlib import Path
 
-from fclub.experiments.tuning import GRIDS, SHARED, Search, outcome, start_point, to_toml
+from benchmarks.tuning import GRIDS, SHARED, Search, outcome, start_point, to_toml
+
 from fclub.policies.registry import make_policy
 
 BASELINES = Path(__file__).parents[2] / "benchmarks" / "baselines.toml"

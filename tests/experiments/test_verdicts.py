@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.experiments.measure import Curve
-from fclub.experiments.verdicts import (
+from fclub.experiments.report.measured import Curve
+from fclub.experiments.report.verdicts import (
     FAILS,
     HOLDS,
     OPEN,

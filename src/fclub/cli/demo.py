@@ -15,11 +15,11 @@ from rich.console import Console
 
 from fclub.cli.console import rounds_bar, summary_table
 from fclub.config import require
-from fclub.experiments.demo import run_demo
-from fclub.experiments.figures import demo_figures
-from fclub.experiments.panels import Scale
-from fclub.experiments.report import build_report, open_study
-from fclub.experiments.reproduce import total_rounds
+from fclub.experiments.report.build import build_report, open_study
+from fclub.experiments.study.demo import run_demo
+from fclub.experiments.study.figures import demo_figures
+from fclub.experiments.study.panels import Scale
+from fclub.experiments.study.running import total_rounds
 
 app = typer.Typer(add_completion=False)
 

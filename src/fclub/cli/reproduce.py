@@ -12,11 +12,11 @@ from rich.console import Console
 
 from fclub.cli.console import claims_table, rounds_bar
 from fclub.config import require
-from fclub.experiments.figures import ORDER, make_figures
-from fclub.experiments.panels import ROUNDS, SEEDS, Scale
-from fclub.experiments.report import build_report
-from fclub.experiments.reproduce import run_study, total_rounds
-from fclub.experiments.sweeps import VARIED
+from fclub.experiments.report.build import build_report
+from fclub.experiments.study.figures import ORDER, make_figures
+from fclub.experiments.study.panels import ROUNDS, SEEDS, Scale
+from fclub.experiments.study.running import run_study, total_rounds
+from fclub.experiments.study.sweeps import VARIED
 
 app = typer.Typer(add_completion=False)
 TITLE = "Federated Online Clustering of Bandits, reproduced"

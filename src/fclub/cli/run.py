@@ -12,11 +12,11 @@ from rich.console import Console
 from fclub.cli import parameters
 from fclub.cli.console import rounds_bar, summary_table
 from fclub.config import require
-from fclub.experiments.backends import BACKENDS
-from fclub.experiments.results import Results
-from fclub.experiments.runner import run as run_experiment
-from fclub.experiments.spec import Experiment, Setting, policy_setting
-from fclub.experiments.summary import summarise
+from fclub.experiments.report.summary import summarise
+from fclub.experiments.run.backends import BACKENDS
+from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
+from fclub.experiments.run.results import Results
+from fclub.experiments.run.runner import run as run_experiment
 from fclub.policies.registry import POLICIES
 
 app = typer.Typer(add_completion=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fclub.experiments.figures import demo_figures
-from fclub.experiments.panels import Scale
-from fclub.experiments.reproduce import Tell, run_study
-from fclub.experiments.results import Results
-from fclub.experiments.study import RESULTS, Figure, load_traces
-from fclub.experiments.summary import summarise
+from fclub.experiments.report.summary import summarise
+from fclub.experiments.run.results import Results
+from fclub.experiments.study.figures import demo_figures
+from fclub.experiments.study.panels import Scale
+from fclub.experiments.study.running import Tell, run_study
+from fclub.experiments.study.study import RESULTS, Figure, load_traces
 
 TITLE = "Federated clustering of bandits: a short comparison"
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from fclub.environments.base import PLACEMENTS
 from fclub.errors import UnknownName
-from fclub.experiments.panels import Scale, data_panels, synthetic_panel
-from fclub.experiments.study import Figure, Panel
-from fclub.experiments.sweeps import VARIED, parameter, privacy, tradeoff
+from fclub.experiments.study.panels import Scale, data_panels, synthetic_panel
+from fclub.experiments.study.study import Figure, Panel
+from fclub.experiments.study.sweeps import VARIED, parameter, privacy, tradeoff
 
 VARIANTS = {
     "movielens": ("printed", "top40", "clustered", "users"),

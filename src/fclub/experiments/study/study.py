@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from fclub.errors import InvalidFile
-from fclub.experiments.results import EXPERIMENT, Results
-from fclub.experiments.spec import Experiment
+from fclub.experiments.run.experiment import Experiment
+from fclub.experiments.run.results import EXPERIMENT, Results
 from fclub.simulation.trace import Trace
 
 STUDY, RESULTS = "study.json", "results"

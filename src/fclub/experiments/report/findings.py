@@ -5,12 +5,12 @@ from __future__ import annotations
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from fclub.experiments.tables import to_markdown
-from fclub.experiments.verdicts import sum_up
+from fclub.experiments.report.tables import to_markdown
+from fclub.experiments.report.verdicts import sum_up
 
 if TYPE_CHECKING:
-    from fclub.experiments.page import Section
-    from fclub.experiments.study import Study
+    from fclub.experiments.report.page import Section
+    from fclub.experiments.study.study import Study
 
 WIDTH = 110
 HEAD = """# {title}

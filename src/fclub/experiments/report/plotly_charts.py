@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fclub.core.types import Floats
-from fclub.experiments.charts import Chart, Line
+from fclub.experiments.report.charts import Chart, Line
 
 BAND = 0.15
 DIGITS = 6

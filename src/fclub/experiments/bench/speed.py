@@ -12,9 +12,9 @@ from math import inf
 from typing import Any
 
 from fclub.environments.registry import make_environment
-from fclub.experiments.machine import describe_machine
-from fclub.experiments.population import measure_population
-from fclub.experiments.yardstick import microseconds_per_round
+from fclub.experiments.bench.population import measure_population
+from fclub.experiments.bench.yardstick import microseconds_per_round
+from fclub.experiments.study.machine import describe_machine
 from fclub.policies.registry import POLICIES
 from fclub.simulation.loop import simulate
 

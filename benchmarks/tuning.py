@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from fclub.environments.base import PLACEMENTS
-from fclub.experiments.runner import run
-from fclub.experiments.spec import Experiment, Parameter, Setting
+from fclub.experiments.run.experiment import Experiment, Parameter, Setting
+from fclub.experiments.run.runner import run
 
 ROUNDS, SEEDS = 100_000, tuple(range(1000, 1005))
 

@@ -8,7 +8,7 @@ from math import log2, sqrt
 
 import numpy as np
 
-from fclub.experiments.measure import Curve
+from fclub.experiments.report.measured import Curve
 
 HOLDS, FAILS, PARTLY, OPEN = "holds", "does not hold", "holds in part", "not settled"
 ERRORS = 2.0

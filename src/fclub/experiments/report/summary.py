@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fclub.core.types import Floats
-from fclub.experiments.spec import Experiment
+from fclub.experiments.run.experiment import Experiment
 from fclub.simulation.trace import Trace
 
 COUNTED = ("uploads", "downloads", "phases", "total", "bytes")

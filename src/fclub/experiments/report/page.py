@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from fclub.experiments.charts import Chart, Drawn
-from fclub.experiments.interactive import to_plotly, views
-from fclub.experiments.measure import Measured
-from fclub.experiments.study import Figure, Study
-from fclub.experiments.tables import Cell, Table, to_html
-from fclub.experiments.verdicts import FAILS, HOLDS, Claim, Summary, sum_up
+from fclub.experiments.report.charts import Chart, Drawn
+from fclub.experiments.report.measured import Measured
+from fclub.experiments.report.plotly_charts import to_plotly, views
+from fclub.experiments.report.tables import Cell, Table, to_html
+from fclub.experiments.report.verdicts import FAILS, HOLDS, Claim, Summary, sum_up
+from fclub.experiments.study.study import Figure, Study
 
 ONE_SEED = "One seed says nothing about another one, so no claim is settled"
 SYMBOLS = {HOLDS: ("yes", "✓"), FAILS: ("no", "✗")}
@@ -57,7 +57,7 @@ def render(study: Study, sections: list[Section]) -> str:
 
 
 def _asset(name: str) -> str:
-    return (files("fclub.experiments") / "assets" / name).read_text(encoding="utf-8")
+    return (files("fclub.experiments.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _json(value: Any) -> str:

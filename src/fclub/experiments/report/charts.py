@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fclub.core.types import Floats
-from fclub.experiments.measure import Curve, Measured
-from fclub.experiments.palette import Style, style_of
-from fclub.experiments.tables import Table, Value
+from fclub.experiments.report.measured import Curve, Measured
+from fclub.experiments.report.palette import Style, style_of
+from fclub.experiments.report.tables import Table, Value
 
 OFF_SCALE = 2.5
 """A linear chart shows up to so many times the regret of linucb, or of the median line without it."""

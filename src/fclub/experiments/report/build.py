@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fclub.errors import InvalidFile
-from fclub.experiments.charts import Chart, Drawn
-from fclub.experiments.findings import findings
-from fclub.experiments.kinds import show
-from fclub.experiments.measure import measure
-from fclub.experiments.page import Section, render
-from fclub.experiments.plots import save_chart
-from fclub.experiments.results import Results
-from fclub.experiments.study import Figure, Panel, Study, has_results, load_study, load_traces
-from fclub.experiments.tables import Cell, Table, Value, escape_latex, to_csv, to_latex
+from fclub.experiments.report.charts import Chart, Drawn
+from fclub.experiments.report.findings import findings
+from fclub.experiments.report.image_files import save_chart
+from fclub.experiments.report.kinds import show
+from fclub.experiments.report.measured import measure
+from fclub.experiments.report.page import Section, render
+from fclub.experiments.report.tables import Cell, Table, Value, escape_latex, to_csv, to_latex
+from fclub.experiments.run.results import Results
+from fclub.experiments.study.study import Figure, Panel, Study, has_results, load_study, load_traces
 
 PAGE, FILES, FINDINGS = "report.html", "figures", "findings.md"
 Tell = Callable[[int], None]

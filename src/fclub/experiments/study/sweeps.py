@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fclub.environments.registry import make_environment
-from fclub.experiments.panels import Scale, compared, make_panel, plain, private, trigger
-from fclub.experiments.spec import Setting, policy_setting
-from fclub.experiments.study import Figure
+from fclub.experiments.run.experiment import Setting, policy_setting
+from fclub.experiments.study.panels import Scale, compared, make_panel, plain, private, trigger
+from fclub.experiments.study.study import Figure
 
 VARIED: dict[str, tuple[float, ...]] = {
     "d": (5, 10, 15, 20),

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fclub.core.types import Counts, Floats
-from fclub.experiments.study import Panel
-from fclub.experiments.summary import aligned, privacy_of
+from fclub.experiments.report.summary import aligned, privacy_of
+from fclub.experiments.study.study import Panel
 from fclub.simulation.trace import CLUSTERS, COUNTERS, Trace
 
 VISITS = ("by_visit", "newcomers_by_visit")

@@ -14,10 +14,10 @@ from pathlib import Path
 import joblib
 from threadpoolctl import threadpool_limits
 
-from fclub.experiments.backends import use_backend
-from fclub.experiments.progress import RoundCounter, watching
-from fclub.experiments.results import Results
-from fclub.experiments.spec import Experiment, Task
+from fclub.experiments.run.backends import use_backend
+from fclub.experiments.run.experiment import Experiment, Task
+from fclub.experiments.run.progress import RoundCounter, watching
+from fclub.experiments.run.results import Results
 from fclub.simulation.trace import Trace
 
 Report = Callable[[int], None]

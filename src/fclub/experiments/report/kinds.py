@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from fclub.experiments import claims, drawing
-from fclub.experiments.charts import Drawn
-from fclub.experiments.measure import Measured
-from fclub.experiments.study import Figure
-from fclub.experiments.verdicts import OPEN, Claim
+from fclub.experiments.report import claims, drawing
+from fclub.experiments.report.charts import Drawn
+from fclub.experiments.report.measured import Measured
+from fclub.experiments.report.verdicts import OPEN, Claim
+from fclub.experiments.study.study import Figure
 
 
 class Kind(NamedTuple):

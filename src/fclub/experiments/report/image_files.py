@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fclub.experiments.charts import Chart, Line
+from fclub.experiments.report.charts import Chart, Line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,7 +16,7 @@ import msgspec
 
 from fclub import __version__
 from fclub.errors import InvalidFile, InvalidSetting
-from fclub.experiments.spec import Experiment, Task
+from fclub.experiments.run.experiment import Experiment, Task
 from fclub.simulation.trace import Trace
 
 INDEX, EXPERIMENT = "index.jsonl", "experiment.json"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fclub.experiments.bounds import PRINTED, bounds_lines, bounds_table
-from fclub.experiments.charts import (
+from fclub.experiments.report.bounds import PRINTED, bounds_lines, bounds_table
+from fclub.experiments.report.charts import (
     Chart,
     Drawn,
     Line,
@@ -17,10 +17,10 @@ from fclub.experiments.charts import (
     value_of,
     visit_charts,
 )
-from fclub.experiments.measure import Measured
-from fclub.experiments.palette import Style, style_of
-from fclub.experiments.study import Figure
-from fclub.experiments.tables import Cell, Table, Value
+from fclub.experiments.report.measured import Measured
+from fclub.experiments.report.palette import Style, style_of
+from fclub.experiments.report.tables import Cell, Table, Value
+from fclub.experiments.study.study import Figure
 
 PAPER_MILLISECONDS: dict[str, dict[str, float]] = {
     "synthetic-blocks": {

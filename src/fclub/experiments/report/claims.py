@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fclub.experiments.bounds import PRINTED, make_theory
-from fclub.experiments.measure import Curve, Measured
-from fclub.experiments.study import Figure
-from fclub.experiments.verdicts import (
+from fclub.experiments.report.bounds import PRINTED, make_theory
+from fclub.experiments.report.measured import Curve, Measured
+from fclub.experiments.report.verdicts import (
     FAILS,
     HOLDS,
     OPEN,
@@ -21,6 +20,7 @@ from fclub.experiments.verdicts import (
     grows,
     together,
 )
+from fclub.experiments.study.study import Figure
 
 LOCAL = ("sclub", "club", "linucb")
 """The baselines that share nothing between servers."""

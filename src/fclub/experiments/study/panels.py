@@ -8,8 +8,8 @@ from typing import Any
 from fclub.environments.base import PLACEMENTS
 from fclub.environments.registry import make_environment
 from fclub.errors import DataMissing
-from fclub.experiments.spec import Experiment, Setting, policy_setting
-from fclub.experiments.study import Panel
+from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
+from fclub.experiments.study.study import Panel
 from fclub.policies.registry import POLICIES
 
 ROUNDS, SEEDS = 100_000, 10

@@ -11,10 +11,10 @@ from fclub.core.types import Counts
 from fclub.environments.registry import make_environment
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidSetting
-from fclub.experiments.charts import Line, line_of
-from fclub.experiments.measure import Measured
-from fclub.experiments.palette import GREEN, GREY, Style
-from fclub.experiments.tables import Cell, Table
+from fclub.experiments.report.charts import Line, line_of
+from fclub.experiments.report.measured import Measured
+from fclub.experiments.report.palette import GREEN, GREY, Style
+from fclub.experiments.report.tables import Cell, Table
 from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import make_policy
 from fclub.theory import Bound, Theory

@@ -1,0 +1,1 @@
+"""From traces to numbers, charts, claims, and the report that shows them."""

@@ -1,0 +1,1 @@
+"""Experiments: what one is, where it runs, where its results are kept."""
