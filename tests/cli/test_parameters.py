@@ -6,36 +6,35 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fclub.cli.parameters import parse_parameters, parse_value
+from fclub.cli.parameters import parse_parameters
 from fclub.errors import InvalidSetting
-
-
-@given(st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False)))
-def test_numbers_are_numbers(value: float) -> None:
-    assert parse_value(repr(value)) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("true", True), ("null", None), ("ratings.csv", "ratings.csv"), ("", "")]
-)
-def test_other_values(text: str, value: object) -> None:
-    assert parse_value(text) == value
 
 
 def test_every_owner_has_its_own() -> None:
     entries = ["club.deletion=2", "env.kind=orthogonal", "env.path=a=b.csv", "linucb.ridge=0.5"]
-    environment, policies = parse_parameters(entries, ["club", "linucb"])
+    environment, policies = parse_parameters(entries, ["club", "linucb"], "synthetic")
     assert environment == {"kind": "orthogonal", "path": "a=b.csv"}
     assert policies == {"club": {"deletion": 2}, "linucb": {"ridge": 0.5}}
+
+
+def test_a_value_has_the_type_of_the_default() -> None:
+    entries = ["env.path=2024", "env.users=12", "fclub-plus.share=false", "fclub-plus.prior=1"]
+    environment, policies = parse_parameters(entries, ["fclub-plus"], "ratings")
+    assert environment == {"path": "2024", "users": 12}
+    assert policies == {"fclub-plus": {"share": False, "prior": 1.0}}
+
+
+@pytest.mark.parametrize("text", ["no", "banana", "", "2"])
+def test_what_is_no_truth_value_is_not_taken_for_true(text: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"fclub-plus\.share must be true or false"):
+        parse_parameters([f"fclub-plus.share={text}"], ["fclub-plus"], "synthetic")
 
 
 @pytest.mark.parametrize("entry", ["env.kind", "kind=x", ".=1", "sclub.deletion=2"])
 def test_what_belongs_to_nobody_is_refused(entry: str) -> None:
     with pytest.raises(InvalidSetting):
-        parse_parameters([entry], ["club"])
+        parse_parameters([entry], ["club"], "synthetic")
 
 
 @pytest.mark.parametrize(

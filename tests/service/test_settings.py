@@ -71,6 +71,32 @@ def test_assignments() -> None:
         parse_assignments(["nonsense"])
 
 
+def test_parameters_of_the_policy_have_the_types_of_its_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "local.toml"
+    file.write_text(FILE + '[model.parameters]\nlevel = "interactive"\nmargin = 2\n')
+    environment = {"FCLUB_MODEL__PARAMETERS__EPSILON": "5", "FCLUB_MODEL__POLICY": "cdp-fclub-plus"}
+    options = parse_assignments(["model.parameters.delta=1e-6", "model.parameters.centre=false"])
+    model = load_settings(LocalSettings, file, options, environment).model
+    expected = {"level": "interactive", "margin": 2, "epsilon": 5.0, "delta": 1e-6, "centre": False}
+    assert model.parameters == expected
+    assert type(model.parameters["epsilon"]) is float
+    privacy = policy_of(model).privacy
+    assert privacy is not None
+    assert (privacy.epsilon, privacy.delta) == (5.0, 1e-6)
+
+
+@pytest.mark.parametrize("text", ["no", "banana"])
+def test_what_is_no_truth_value_is_not_taken_for_true(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "local.toml"
+    file.write_text(FILE)
+    for options, environment in (
+        ({"model.policy": "fclub-plus", "model.parameters.share": text}, {}),
+        ({"model.policy": "fclub-plus"}, {"FCLUB_MODEL__PARAMETERS__SHARE": text}),
+    ):
+        with pytest.raises(InvalidSetting, match=r"model\.parameters\.share must be true or false"):
+            load_settings(LocalSettings, file, options, environment)
+
+
 def test_unknown_policies_and_parameters_are_refused() -> None:
     for model in (Model(policy="linucb", dim=3), Model(policy="none", dim=3)):
         with pytest.raises(InvalidSetting, match=r"model\.policy"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from fclub.config import require
+from fclub.environments.registry import defaults_of
+from fclub.policies.registry import POLICIES
+from fclub.values import parse_value, split_assignment
 
 Parameters = dict[str, Any]
 
@@ -15,16 +17,8 @@ FORM = "POLICY.NAME=VALUE or env.NAME=VALUE"
 HELP = f"{FORM}; repeatable."
 
 
-def parse_value(text: str) -> Any:
-    """A JSON number, truth value or null, else the text itself."""
-    try:
-        return msgspec.json.decode(text, type=float | int | bool | None)
-    except msgspec.DecodeError:
-        return text
-
-
 def parse_parameters(
-    entries: list[str] | None, policies: list[str]
+    entries: list[str] | None, policies: list[str], environment: str | None
 ) -> tuple[Parameters, dict[str, Parameters]]:
     """Parameters of the environment, and those of policies by name; others are refused.
 
@@ -32,9 +26,17 @@ def parse_parameters(
     """
     found: dict[str, Parameters] = {}
     for entry in entries or []:
-        path, equals, value = entry.partition("=")
-        owner, dot, key = path.partition(".")
-        require(bool(equals and dot and key), f"--set takes {FORM}", entry)
+        path, text = split_assignment(entry, FORM)
+        owner, _, key = path.partition(".")
+        require(bool(key), f"--set takes {FORM}", entry)
         require(owner in (ENVIRONMENT, *policies), "--set names a policy that is not run", owner)
-        found.setdefault(owner, {})[key] = parse_value(value)
+        known = _defaults(owner, environment)
+        found.setdefault(owner, {})[key] = parse_value(path, text, known.get(key))
     return found.pop(ENVIRONMENT, {}), found
+
+
+def _defaults(owner: str, environment: str | None) -> Mapping[str, Any]:
+    """Nothing for a policy that does not exist: whoever makes it says so."""
+    if owner == ENVIRONMENT:
+        return {} if environment is None else defaults_of(environment)
+    return POLICIES[owner].defaults if owner in POLICIES else {}

@@ -56,7 +56,7 @@ def replay(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """What policies would have earned on logged feedback, with confidence intervals."""
-    environment, own = parameters.parse_parameters(set_, policy)
+    environment, own = parameters.parse_parameters(set_, policy, None)
     require(not environment, "a log has no parameters to set", environment)
     logged, results = read_log(log, items, position), {}
     with rounds_bar(len(logged) * len(policy)) as tell:

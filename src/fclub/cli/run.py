@@ -72,7 +72,7 @@ def run(
     }
     budget = {k: v for k, v in (("epsilon", epsilon), ("delta", delta)) if v is not None}
     names = policy or [name for name, entry in POLICIES.items() if not entry.oracle]
-    world, own = parameters.parse_parameters(set_, names)
+    world, own = parameters.parse_parameters(set_, names, env)
     environment = Setting(env, given | world)
     experiment = build(names, environment, rounds, tuple(range(seed, seed + seeds)), budget, own)
     experiment.check()

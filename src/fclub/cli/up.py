@@ -95,7 +95,7 @@ def up(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Run broker, global server and local servers on this machine, with simulated visitors."""
-    given, own = parameters.parse_parameters(set_, [policy])
+    given, own = parameters.parse_parameters(set_, [policy], env)
     make_twin = partial(make_world, env, {"users": users, "servers": servers} | given, seed)
     world = make_twin()
     problem = world.problem

@@ -17,13 +17,18 @@ ENVIRONMENTS: dict[str, type[Environment]] = {
 }
 
 
-def make_environment(name: str, **parameters: Any) -> Environment:
-    """An environment that is not started yet; unknown names and impossible settings are refused."""
+def defaults_of(name: str) -> dict[str, Any]:
+    """The parameters of an environment; None where one has no default."""
     if name not in ENVIRONMENTS:
         raise UnknownName("environment", name, ENVIRONMENTS)
-    kind = ENVIRONMENTS[name]
-    known = inspect.signature(kind).parameters
+    known = inspect.signature(ENVIRONMENTS[name]).parameters
+    return {key: None if p.default is p.empty else p.default for key, p in known.items()}
+
+
+def make_environment(name: str, **parameters: Any) -> Environment:
+    """An environment that is not started yet; unknown names and impossible settings are refused."""
+    known = defaults_of(name)
     for key in parameters:
         if key not in known:
             raise UnknownName(f"parameter of {name}", key, known)
-    return kind(**parameters)
+    return ENVIRONMENTS[name](**parameters)

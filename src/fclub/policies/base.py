@@ -13,6 +13,7 @@ from fclub.core.inputs import as_features, as_items, as_reward
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidSetting, NotStarted, UnknownName, UnknownUser
 from fclub.protocol.link import Communications
+from fclub.values import check_value
 
 Parameter = float | int | str | bool | None
 _COMMON = {"name", "_parameters", "_problem", "server_of", "truth", "vectors", "observations"}
@@ -31,9 +32,10 @@ class Policy(ABC):
 
     def __init__(self, name: str = "", **parameters: Parameter) -> None:
         self.name = name or type(self).__name__.lower()
-        for key in parameters:
+        for key, value in parameters.items():
             if key not in self.defaults:
                 raise UnknownName(f"parameter of {self.name}", key, self.defaults)
+            check_value(f"{self.name}: {key}", value, self.defaults[key])
         self._parameters = self.defaults | parameters
         self._problem: Problem | None = None
         self.server_of: Indices = np.zeros(0, dtype=np.int64)

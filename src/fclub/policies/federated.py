@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Privacy, Problem, Protocol
+from fclub.config import Privacy, Problem, Protocol, require
 from fclub.core.clustering import UserGraph
 from fclub.core.paper.federation import GlobalClusters, LocalClusters
 from fclub.core.paper.ucb import NoiseBounds, Rules, make_rules, ridge_bounds, tree_bounds
@@ -92,6 +92,7 @@ class FederatedPolicy(ServersPolicy):
             p["upload_ratio"] = p["download_ratio"] = 1.0
         if switches.detection == "off":
             p["merging"] = inf
+        require(p["sparse"] in (None, True, False), "sparse must be true, false or null", p["sparse"])
         keys = ("epsilon", "delta", "horizon")
         self.privacy = Privacy(**{k: p[k] for k in keys}) if switches.noise == "tree" else None
         self.protocol = Protocol(**{k: p[k] for k in Protocol.__dataclass_fields__})

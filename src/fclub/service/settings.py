@@ -13,6 +13,11 @@ import msgspec
 from msgspec import Meta
 
 from fclub.errors import InvalidSetting
+from fclub.policies.registry import POLICIES
+from fclub.values import parse_value, split_assignment
+
+POLICY = "cdp-fclub-dc"
+"""What a federation runs unless it is told otherwise."""
 
 PREFIX = "FCLUB_"
 ELSEWHERE = {"FCLUB_CACHE_DIR", "FCLUB_DATA_DIR"}
@@ -46,7 +51,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rewards need less noise then.
     """
 
-    policy: str = "cdp-fclub-dc"
+    policy: str = POLICY
     dim: Annotated[int, Meta(ge=1, le=1000)]
     constant: Annotated[float, Meta(gt=0, le=1)] | None = None
     expected_clusters: Positive = 1000
@@ -107,6 +112,7 @@ def load_settings(
     for key, value in options.items():
         if value is not None:
             _put(tree, key, value)
+    _type_parameters(tree)
     try:
         return msgspec.convert(tree, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -117,9 +123,7 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
     """`key=value` options as a dictionary."""
     pairs = {}
     for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        if not equals:
-            raise InvalidSetting(f"{assignment!r} is not of the form key=value", assignment)
+        key, text = split_assignment(assignment)
         pairs[key] = _value(text)
     return pairs
 
@@ -141,6 +145,19 @@ def _value(text: str) -> Any:
         except ValueError:
             return text
     return text
+
+
+def _type_parameters(tree: dict[str, Any]) -> None:
+    """Texts among the policy's parameters get their types, as in `fclub run`."""
+    model = tree.get("model")
+    given = model.get("parameters") if isinstance(model, dict) else None
+    if not isinstance(given, dict):
+        return
+    policy = model.get("policy", POLICY)  # type: ignore[union-attr]
+    known = POLICIES[policy].defaults if policy in POLICIES else {}
+    for key, value in given.items():
+        if isinstance(value, str):
+            given[key] = parse_value(f"model.parameters.{key}", value, known.get(key))
 
 
 def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:
