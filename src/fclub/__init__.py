@@ -56,12 +56,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"fclub.{name}")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'fclub' has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers know what is there by the imports above
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return import_module(f"fclub.{name}")
+        if name in _HOMES:
+            return getattr(import_module(_HOMES[name]), name)
+        raise AttributeError(f"module 'fclub' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
