@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import venv
 from pathlib import Path
 
 import pytest
+from tests.api.test_typing import USE, check_types
 from tests.docs.pages import ROOT
 from tests.docs.reader import build_wheel
-
-TYPED = """
-import fclub
-
-trace = fclub.simulate("linucb", "synthetic", rounds=10)
-reveal_type(trace)
-reveal_type(trace.rounds)
-reveal_type(fclub.make_policy("linucb").get_params())
-"""
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +55,11 @@ def test_the_service_says_what_to_install(programs: Path) -> None:
         assert done.returncode != 0
         assert "fclub[service]" in done.stderr
         assert "Traceback" not in done.stderr
+    done = run(programs / "python", "-c", "import fclub; fclub.Client('http://localhost', 'token')")
+    assert "fclub.Client needs the extra service: pip install" in done.stderr
 
 
 @pytest.mark.slow
 def test_a_type_checker_sees_the_types(programs: Path, tmp_path: Path) -> None:
-    (tmp_path / "use.py").write_text(TYPED)
-    strict = ("-m", "mypy", "--strict", "--config-file=", "--cache-dir", tmp_path / "cache")
-    done = run(sys.executable, *strict, "--python-executable", programs / "python", tmp_path / "use.py")
+    done = check_types(f"--python-executable={programs / 'python'}", f"--cache-dir={tmp_path}", USE)
     assert done.returncode == 0, done.stdout
-    assert "fclub.simulation.trace.Trace" in done.stdout
-    assert "Any" not in done.stdout
