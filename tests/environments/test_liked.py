@@ -11,6 +11,11 @@ from fclub.environments.data.ratings_file import read_ratings
 from fclub.environments.liked import Liked
 from fclub.environments.world import HALF
 from fclub.errors import InvalidSetting
+from fclub.experiments.report.build import build_report
+from fclub.experiments.report.summary import summarise
+from fclub.experiments.run.experiment import Experiment, Setting
+from fclub.experiments.run.results import Results
+from fclub.experiments.run.runner import run
 
 Write = Callable[..., Path]
 
@@ -114,3 +119,22 @@ def test_a_data_frame_gives_the_world_of_its_file(write_ratings: Write, name: st
     assert traces[0].regret.tolist() == traces[1].regret.tolist()
     assert traces[0].settings["environment"]["path"] == str(path)
     assert traces[1].settings["environment"]["path"].startswith(f"data frame of {len(frame):,} ratings")
+
+
+@pytest.mark.parametrize(
+    ("name", "clusters", "known"), [("liked", 3, 1), ("ratings", 0, 1), ("ratings", 3, 3)]
+)
+def test_nobody_claims_clusters_that_nobody_knows(
+    name: str, clusters: int, known: int, write_ratings: Write, tmp_path: Path
+) -> None:
+    sizes = {"users": 12, "servers": 3, "dim": 4, "items": 5, "size": 40}
+    setting = Setting(name, {"path": str(write_ratings()), "clusters": clusters, **sizes})
+    experiment = Experiment({"linucb": Setting("linucb")}, setting, 20, (0, 1))
+    traces = run(experiment, results=Results.create(tmp_path / "run", experiment))
+    assert list(traces["linucb"][0].clusters) == ["found", "true", "ari"][:known]
+    told = summarise(experiment, traces)["policies"]["linucb"]["clusters"]
+    assert [kind for kind, value in told.items() if value is not None] == ["found", "true", "ari"][
+        :known
+    ]
+    (table,) = build_report(tmp_path / "run").sections[0].drawn.tables
+    assert ("ARI" in table.columns) == ("true clusters" in table.title) == (known == 3)

@@ -55,7 +55,8 @@ def summary_table(summary: dict[str, Any]) -> Table:
         padding=(0, 1, 0, 0),
     )
     table.add_column("policy", no_wrap=True)
-    for column in ("regret", "messages", "clusters", "ARI", "ε spent", "µs/round"):
+    agreement = ["ARI"] if _knows_clusters(summary) else []
+    for column in ("regret", "messages", "clusters", *agreement, "ε spent", "µs/round"):
         table.add_column(column, justify="right", no_wrap=True)
     ranked = sorted(summary["policies"].items(), key=lambda item: item[1]["regret"]["mean"])
     for name, entry in ranked:
@@ -64,8 +65,8 @@ def summary_table(summary: dict[str, Any]) -> Table:
             name,
             with_spread(entry["regret"]),
             f"{entry['communications']['total']:,.0f}",
-            f"{clusters['found']:.1f} of {clusters['true']:.0f}",
-            f"{clusters['ari']:.2f}",
+            f"{clusters['found']:.1f}" + (f" of {clusters['true']:.0f}" if agreement else ""),
+            *([f"{clusters['ari']:.2f}"] if agreement else []),
             _spent(entry["privacy"]),
             f"{entry['microseconds_per_round']:.2f}",
         )
@@ -77,7 +78,12 @@ def _caption(summary: dict[str, Any]) -> str:
     private = [entry["privacy"] for entry in summary["policies"].values() if entry["privacy"]]
     deltas = sorted({privacy["spent"][0][1] for privacy in private})
     told = f"; ε at δ={' or '.join(f'{delta:g}' for delta in deltas)}" if deltas else ""
-    return f"mean ± one standard deviation; ARI: agreement with the true clusters, at most 1{told}"
+    ari = "; ARI: agreement with the true clusters, at most 1" if _knows_clusters(summary) else ""
+    return f"mean ± one standard deviation{ari}{told}"
+
+
+def _knows_clusters(summary: dict[str, Any]) -> bool:
+    return all(entry["clusters"]["ari"] is not None for entry in summary["policies"].values())
 
 
 def _spent(privacy: dict[str, Any] | None) -> str:

@@ -57,6 +57,11 @@ class Environment(ABC):
         self._labels = labels
 
     @property
+    def knows_clusters(self) -> bool:
+        """Whether anybody knows the true clusters, so that `labels` are them; asked once started."""
+        return True
+
+    @property
     def vectors(self) -> Floats | None:
         """(n, d): the true vector of every user, where rewards are θᵀx; None where they are not."""
         return None

@@ -69,6 +69,11 @@ class Liked(DataEnvironment):
         self.likes: Floats = valued[self.part.users][:, self.part.items].toarray()
 
     @property
+    def knows_clusters(self) -> bool:
+        """Rewards are people's own, so nobody knows."""
+        return False
+
+    @property
     def _kind(self) -> int:
         return CATALOGUE
 

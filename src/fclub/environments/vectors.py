@@ -42,8 +42,13 @@ class DataEnvironment(LinearEnvironment):
 
     @property
     def distinct_users(self) -> int:
-        """The number of true clusters, known once started."""
+        """The number of different vectors, known once started."""
         return len(np.unique(self.labels))
+
+    @property
+    def knows_clusters(self) -> bool:
+        """Users with exactly the same vector are alike; where all differ nobody can say who is."""
+        return self.distinct_users < self.problem.users
 
     def _number_users(self, vectors: Floats) -> Indices:
         """Order users by cluster (exactly equal vectors are one cluster), and set `labels`."""

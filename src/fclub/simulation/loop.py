@@ -151,7 +151,8 @@ def _record(
     times = checkpoints(rounds)
     curves = np.zeros((len(times), 2))
     counters = np.zeros((len(times), len(COUNTERS)), dtype=np.int64)
-    clusters = np.zeros((len(times), len(CLUSTERS)))
+    known = CLUSTERS if environment.knows_clusters else CLUSTERS[:1]
+    clusters = np.zeros((len(times), len(known)))
     agreement = _Agreement(environment.labels)
     totals, start, before = np.zeros(2), 0, time.process_time()
     for row, stop in enumerate(times):
@@ -159,7 +160,7 @@ def _record(
         curves[row] = totals
         sent = policy.communications.as_dict()
         counters[row] = [sent[kind] for kind in COUNTERS]
-        clusters[row] = agreement.of(policy.labels_)
+        clusters[row] = agreement.of(policy.labels_)[: len(known)]
         if progress is not None:
             progress(int(stop) - start)
         start = int(stop)
@@ -173,7 +174,7 @@ def _record(
         regret=curves[:, 0],
         reward=curves[:, 1],
         communications=dict(zip(COUNTERS, counters.T.copy(), strict=True)),
-        clusters=dict(zip(CLUSTERS, clusters.T.copy(), strict=True)),
+        clusters=dict(zip(known, clusters.T.copy(), strict=True)),
         labels=policy.labels_,
         by_visit=means(player.tally, EVERYBODY),
         newcomers_by_visit=means(player.tally, NEWCOMERS),

@@ -40,10 +40,10 @@ class Trace:
     """Cumulative curves at the rounds `t`, of one policy in one environment with one seed.
 
     `communications` counts uploads, downloads, phases, messages, bytes and their `total`; `clusters`
-    has the number found, the true one, and their agreement (`ari`). `by_visit` is the mean regret of
-    users' 1st, 2nd, … visit, 50 at most, and `newcomers_by_visit` the same of newcomers alone. Two
-    traces are equal if all but the time that they took is equal, so a trace equals what is loaded from
-    its file.
+    has the number found and, where the environment knows the true clusters, their number (`true`) and
+    the agreement with them (`ari`). `by_visit` is the mean regret of users' 1st, 2nd, … visit, 50 at
+    most, and `newcomers_by_visit` the same of newcomers alone. Two traces are equal if all but the time
+    that they took is equal, so a trace equals what is loaded from its file.
 
     >>> import fclub
     >>> trace = fclub.simulate("linucb", "synthetic", rounds=500)
@@ -84,7 +84,8 @@ class Trace:
         """What a notebook shows: where the curves end."""
         ends = {"regret": f"{self.regret[-1]:,.1f}", "reward": f"{self.reward[-1]:,.0f}"}
         ends |= {"messages": f"{self.communications['total'][-1]:,}"}
-        ends |= {"clusters": f"{self.clusters['found'][-1]:.0f} of {self.clusters['true'][-1]:.0f}"}
+        counted = [self.clusters[kind][-1] for kind in ("found", "true") if kind in self.clusters]
+        ends |= {"clusters": " of ".join(f"{count:.0f}" for count in counted)}
         title = f"{self.policy} in {self.environment}, seed {self.seed}, {self.rounds:,} rounds"
         head = "".join(f"<th>{name}</th>" for name in ends)
         row = "".join(f"<td>{value}</td>" for value in ends.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from fclub.core.types import Floats
 from fclub.experiments.report.measured import Curve, Measured
 from fclub.experiments.report.palette import Style, style_of
-from fclub.experiments.report.tables import Table, Value
+from fclub.experiments.report.tables import Cell, Table, Value
 
 OFF_SCALE = 2.5
 """A linear chart shows up to so many times the regret of linucb, or of the median line without it."""
@@ -130,23 +130,23 @@ def value_of(curve: Curve, digits: int = 0) -> Value:
 def result_table(measured: Measured, name: str) -> Table:
     """Everything about the end of a run, lowest regret first."""
     ranked = sorted(measured.labels, key=lambda label: measured.curve(label, "regret").end)
-    rows = [
-        (
-            label,
-            value_of(measured.curve(label, "regret")),
-            value_of(measured.curve(label, "reward")),
-            Value(measured.curve(label, "total").end),
-            Value(measured.curve(label, "bytes").end / 1e6, digits=2),
-            Value(measured.curve(label, "found").end, digits=1),
-            Value(measured.curve(label, "ari").end, digits=2),
-            spent(measured, label),
-        )
-        for label in ranked
-    ]
-    true = measured.curve(ranked[0], "true").end
-    columns = ("policy", "regret", "reward", "messages", "MB sent", "clusters", "ARI", "ε spent")
-    title = f"{measured.panel.title}: at the last round; true clusters: {true:g}"
-    return Table(name, title, columns, list(rows))
+    cells: dict[str, Callable[[str], Cell]] = {
+        "policy": lambda label: label,
+        "regret": lambda label: value_of(measured.curve(label, "regret")),
+        "reward": lambda label: value_of(measured.curve(label, "reward")),
+        "messages": lambda label: Value(measured.curve(label, "total").end),
+        "MB sent": lambda label: Value(measured.curve(label, "bytes").end / 1e6, digits=2),
+        "clusters": lambda label: Value(measured.curve(label, "found").end, digits=1),
+        "ARI": lambda label: Value(measured.curve(label, "ari").end, digits=2),
+        "ε spent": lambda label: spent(measured, label),
+    }
+    title = f"{measured.panel.title}: at the last round"
+    if measured.knows_clusters:
+        title += f"; true clusters: {measured.curve(ranked[0], 'true').end:g}"
+    else:
+        del cells["ARI"]
+    rows = [tuple(cell(label) for cell in cells.values()) for label in ranked]
+    return Table(name, title, tuple(cells), rows)
 
 
 def spent(measured: Measured, label: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fclub.core.types import Counts, Floats
-from fclub.experiments.report.summary import aligned, privacy_of
+from fclub.experiments.report.summary import aligned, knows, privacy_of
 from fclub.experiments.study.study import Panel
 from fclub.simulation.trace import CLUSTERS, COUNTERS, Trace
 
@@ -53,6 +53,10 @@ class Measured:
     def labels(self) -> list[str]:
         return list(self.curves)
 
+    @property
+    def knows_clusters(self) -> bool:
+        return all("ari" in curves for curves in self.curves.values())
+
     def curve(self, label: str, metric: str) -> Curve:
         return self.curves[label][metric]
 
@@ -77,7 +81,9 @@ def measure(panel: Panel, traces: dict[str, list[Trace]]) -> Measured:
     for label, runs in traces.items():
         t = runs[0].t
         curves[label] = {
-            metric: _curve(t, np.array([_values(run, metric) for run in runs])) for metric in METRICS
+            metric: _curve(t, np.array([_values(run, metric) for run in runs]))
+            for metric in METRICS
+            if metric not in CLUSTERS or knows(runs, metric)
         }
         for metric in VISITS:
             values = aligned([getattr(run, metric) for run in runs])

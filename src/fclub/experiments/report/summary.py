@@ -8,7 +8,7 @@ import numpy as np
 
 from fclub.core.types import Floats
 from fclub.experiments.run.experiment import Experiment
-from fclub.simulation.trace import Trace
+from fclub.simulation.trace import CLUSTERS, Trace
 
 COUNTED = ("uploads", "downloads", "phases", "total", "bytes")
 
@@ -32,13 +32,19 @@ def _policy(runs: list[Trace]) -> dict[str, Any]:
             kind: _mean(run.communications[kind][-1] for run in runs) for kind in COUNTED
         },
         "clusters": {
-            kind: _mean(run.clusters[kind][-1] for run in runs) for kind in ("found", "true", "ari")
+            kind: _mean(run.clusters[kind][-1] for run in runs) if knows(runs, kind) else None
+            for kind in CLUSTERS
         },
         "privacy": privacy_of(runs),
         "microseconds_per_round": _mean(run.microseconds_per_round for run in runs),
         "by_visit": _visits([run.by_visit for run in runs]),
         "newcomers_by_visit": _visits([run.newcomers_by_visit for run in runs]),
     }
+
+
+def knows(runs: list[Trace], kind: str) -> bool:
+    """Whether every seed has this number: nobody may know the true clusters."""
+    return all(kind in run.clusters for run in runs)
 
 
 def _mean(values: Any) -> float:
