@@ -13,6 +13,7 @@ from fclub.environments.base import Environment
 
 def check_environment(environment: Environment, *, visits: int = 100) -> None:
     """Run every check of an environment."""
+    environment.expect_rounds(visits)
     check_description(environment)
     check_visits(environment, visits)
     check_same_world(environment, visits)

@@ -49,6 +49,7 @@ def check_policy(
     `deterministic=False` is for policies that randomise their recommendations.
     """
     world = environment or small_environment()
+    world.expect_rounds(rounds)
     check_not_started(policy)
     check_parameters(policy)
     check_estimates(policy, world, rounds)

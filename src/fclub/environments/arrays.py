@@ -78,11 +78,13 @@ class Arrays(VectorEnvironment):
         items: int = 10,
         placement: str = "blocks",
         choice: str = "first",
+        visits: str = "uniform",
+        newcomers: float = 0.0,
     ) -> None:
         require(choice in ("first", "random"), "choice must be first or random", choice)
         self.path, self.choice = path, choice
         self._vectors = load_array(find_array(path, path if Path(path).exists() else None))
-        super().__init__(users, servers, self._vectors.shape[1], items, placement)
+        super().__init__(users, servers, self._vectors.shape[1], items, placement, visits, newcomers)
 
     def get_params(self) -> dict[str, Parameter]:
         """`dim` is the file's, so it is not a parameter."""
@@ -120,10 +122,12 @@ class Published(VectorEnvironment):
         placement: str = "blocks",
         size: int = 1000,
         path: str | None = None,
+        visits: str = "uniform",
+        newcomers: float = 0.0,
     ) -> None:
         variants = ("printed", *self.files)
         require(variant in variants, f"variant must be one of {', '.join(variants)}", variant)
-        super().__init__(users, servers, dim, items, placement)
+        super().__init__(users, servers, dim, items, placement, visits, newcomers)
         self.variant, self.size, self.path = variant, size, path
         if variant == "printed":
             self._ratings = load_ratings(path or self.data)

@@ -11,6 +11,7 @@ from numpy.random import SeedSequence
 
 from fclub.config import Problem, require
 from fclub.core.types import Flags, Floats, Indices, Matrix
+from fclub.environments.arrivals import check_law, start_arrivals
 from fclub.environments.world import (
     CATALOGUE,
     Catalogue,
@@ -44,6 +45,7 @@ class Environment(ABC):
     name: ClassVar[str]
     problem: Problem
     server_of: Indices
+    rounds: int | None = None
     _labels: Indices | None = None
 
     @property
@@ -75,6 +77,10 @@ class Environment(ABC):
         """The settings that a trace should mention."""
         return {}
 
+    def expect_rounds(self, rounds: int) -> None:
+        """Tell how many visits there will be, before `start`; worlds that change on the way need it."""
+        self.rounds = rounds
+
     @abstractmethod
     def start(self, seed: int | SeedSequence) -> None:
         """Draw the users' vectors and rewind to the first visit."""
@@ -96,6 +102,8 @@ class LinearEnvironment(Environment):
     """Items are drawn afresh for every visit; rewards are Bernoulli(θᵀx), or a catalogue's."""
 
     items: int
+    visits: str = "uniform"
+    newcomers: float = 0.0
     _world: World | None = None
 
     @property
@@ -113,6 +121,15 @@ class LinearEnvironment(Environment):
             raise NotStarted(f"{self.name}: call start(seed) first")
         return self._world
 
+    def _set_arrivals(self, visits: str, newcomers: float) -> None:
+        """Who comes when: `visits` is uniform or zipf, `newcomers` the share of users who come late."""
+        check_law(visits, newcomers, self.problem.users)
+        self.visits, self.newcomers = visits, newcomers
+
+    @property
+    def is_newcomer(self) -> Flags:
+        return self.world.arrivals.is_newcomer
+
     @abstractmethod
     def _draw_theta(self, rng: np.random.Generator) -> Floats: ...
 
@@ -126,8 +143,10 @@ class LinearEnvironment(Environment):
 
     def start(self, seed: int | SeedSequence) -> None:
         sequence = seed if isinstance(seed, SeedSequence) else SeedSequence(seed)
-        users, arrivals, items, rewards = (np.random.default_rng(s) for s in sequence.spawn(4))
+        streams = [np.random.default_rng(child) for child in sequence.spawn(5)]
+        users, visitors, items, rewards, order = streams
         theta = self._draw_theta(users)
+        arrivals = start_arrivals(self.visits, self.newcomers, len(theta), self.rounds, visitors, order)
         self._world = World(self._kind, theta, arrivals, items, rewards, self._catalogue())
 
     def visit(self) -> tuple[int, Matrix]:

@@ -53,8 +53,10 @@ class Liked(DataEnvironment):
         threshold: float | None = None,
         holdout: float = 0.5,
         features: str = "rated",
+        visits: str = "uniform",
+        newcomers: float = 0.0,
     ) -> None:
-        super().__init__(users, servers, dim, items, placement)
+        super().__init__(users, servers, dim, items, placement, visits, newcomers)
         require(clusters >= 0, "clusters must be at least 0", clusters)
         require(0.0 < holdout < 1.0, "holdout must be between 0 and 1", holdout)
         require(features in FEATURES, f"features must be one of {', '.join(FEATURES)}", features)

@@ -35,8 +35,10 @@ class RatedItems(VectorEnvironment):
         items: int = 10,
         placement: str = "blocks",
         size: int = 1000,
+        visits: str = "uniform",
+        newcomers: float = 0.0,
     ) -> None:
-        super().__init__(users, servers, dim, items, placement)
+        super().__init__(users, servers, dim, items, placement, visits, newcomers)
         require(clusters >= 0, "clusters must be at least 0", clusters)
         ratings = load_ratings(path)
         self.path, self.clusters, self.size = name_of(path, ratings), clusters, size

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import asin, cos, sin
+from math import asin
 from typing import ClassVar
 
 import numpy as np
 
 from fclub.config import Problem, require
-from fclub.core.types import Floats, Vector
+from fclub.core.types import Floats
 from fclub.environments.base import LinearEnvironment, Parameter, place
 from fclub.environments.world import DIRECTIONS, HALF, NON_NEGATIVE
 
@@ -20,7 +20,8 @@ class Synthetic(LinearEnvironment):
 
     `kind="authors"`: θ and x are a random direction of norm 1/√2 beside a constant 1/√2, so that θᵀx is
     in [0, 1]. `kind="orthogonal"`: unit θ with disjoint non-negative supports (gap √2), unit
-    non-negative x. `spread` is η: two users of a cluster differ by at most so much.
+    non-negative x. `spread` is η: two users of a cluster differ by at most so much. `visits` and
+    `newcomers` say who comes when.
     """
 
     name: ClassVar[str] = "synthetic"
@@ -35,6 +36,8 @@ class Synthetic(LinearEnvironment):
         placement: str = "blocks",
         kind: str = "authors",
         spread: float = 0.0,
+        visits: str = "uniform",
+        newcomers: float = 0.0,
     ) -> None:
         require(kind in KINDS, f"kind must be one of {', '.join(KINDS)}", kind)
         constant = HALF if kind == "authors" else None
@@ -48,6 +51,7 @@ class Synthetic(LinearEnvironment):
         self.placement = placement
         self.labels = np.arange(users) * clusters // users
         self.server_of = place(users, servers, placement)
+        self._set_arrivals(visits, newcomers)
 
     def get_params(self) -> dict[str, Parameter]:
         return {
@@ -59,6 +63,8 @@ class Synthetic(LinearEnvironment):
             "placement": self.placement,
             "kind": self.kind,
             "spread": self.spread,
+            "visits": self.visits,
+            "newcomers": self.newcomers,
         }
 
     @property
@@ -73,16 +79,13 @@ class Synthetic(LinearEnvironment):
             theta[:, :-1] = HALF * centres[self.labels]
             if self.spread > 0.0:
                 towards = _unit(rng.standard_normal((n, d - 1)))
-                for i, label in enumerate(self.labels):
-                    theta[i, :-1] = HALF * _turn(centres[label], towards[i], self.spread / HALF)
+                theta[:, :-1] = HALF * _turn(centres[self.labels], towards, self.spread / HALF)
             theta[:, -1] = HALF
         else:
             support = np.arange(d) * m // d == np.arange(m)[:, None]
             centres = _unit(np.abs(rng.standard_normal((m, d))) * support)
-            towards = np.abs(rng.standard_normal((n, d)))
-            for i, label in enumerate(self.labels):
-                goal = _unit(towards[i] * support[label])
-                theta[i] = _turn(centres[label], goal, self.spread)
+            towards = _unit(np.abs(rng.standard_normal((n, d))) * support[self.labels])
+            theta = _turn(centres[self.labels], towards, self.spread)
         return theta
 
 
@@ -91,13 +94,13 @@ def _unit(rows: Floats) -> Floats:
     return scaled
 
 
-def _turn(centre: Vector, towards: Vector, spread: float) -> Vector:
-    """The unit vector `centre` turned towards another by a chord of at most spread/2."""
-    cosine = float(np.clip(centre @ towards, -1.0, 1.0))
-    tangent = towards - cosine * centre
-    length = float(np.linalg.norm(tangent))
-    if spread == 0.0 or length < 1e-12:
-        return centre
-    angle = min(2.0 * asin(min(1.0, spread / 4.0)), float(np.arccos(cosine)))
-    turned: Vector = cos(angle) * centre + sin(angle) * tangent / length
+def _turn(centres: Floats, towards: Floats, spread: float) -> Floats:
+    """Unit vectors turned towards others, row by row, each by a chord of at most spread/2."""
+    cosine = np.clip((centres * towards).sum(axis=1), -1.0, 1.0)
+    tangent = towards - cosine[:, None] * centres
+    length = np.linalg.norm(tangent, axis=1)
+    angle = np.minimum(2.0 * asin(min(1.0, spread / 4.0)), np.arccos(cosine))
+    angle[length < 1e-12] = 0.0
+    across = np.sin(angle) / np.maximum(length, 1e-12)
+    turned: Floats = np.cos(angle)[:, None] * centres + across[:, None] * tangent
     return turned

@@ -23,12 +23,22 @@ class DataEnvironment(LinearEnvironment):
 
     own: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, users: int, servers: int, dim: int, items: int, placement: str) -> None:
+    def __init__(
+        self,
+        users: int,
+        servers: int,
+        dim: int,
+        items: int,
+        placement: str,
+        visits: str,
+        newcomers: float,
+    ) -> None:
         require(dim >= 2, "dim must be at least 2", dim)
         require(items >= 1, "items must be at least 1", items)
         self.problem = Problem(users, servers, dim, HALF)
         self.items, self.placement = items, placement
         self.server_of = place(users, servers, placement)
+        self._set_arrivals(visits, newcomers)
 
     def get_params(self) -> dict[str, Parameter]:
         common: dict[str, Parameter] = {
@@ -37,6 +47,8 @@ class DataEnvironment(LinearEnvironment):
             "dim": self.problem.dim,
             "items": self.items,
             "placement": self.placement,
+            "visits": self.visits,
+            "newcomers": self.newcomers,
         }
         return common | {name: getattr(self, name) for name in self.own}
 

@@ -13,6 +13,7 @@ import numpy as np
 from fclub.core.compiling import compiled, inner
 from fclub.core.kernels import dot
 from fclub.core.types import Floats, Indices, Matrix
+from fclub.environments.arrivals import Arrivals, next_user
 
 HALF = sqrt(0.5)
 """The constant last coordinate, and the norm of the rest: θᵀx is then in [0, 1]."""
@@ -58,7 +59,7 @@ class World(NamedTuple):
 
     kind: int
     theta: Floats
-    arrivals: np.random.Generator
+    arrivals: Arrivals
     items: np.random.Generator
     rewards: np.random.Generator
     catalogue: Catalogue
@@ -66,9 +67,8 @@ class World(NamedTuple):
 
 @compiled
 def draw_user(world: World) -> int:
-    """Users arrive uniformly."""
-    n = world.theta.shape[0]
-    return int(min(world.arrivals.random() * n, n - 1))
+    """The next visitor."""
+    return next_user(world.arrivals, world.theta.shape[0])
 
 
 @inner

@@ -114,6 +114,7 @@ def simulate(
     policy = make_policy(policy) if isinstance(policy, str) else policy
     environment = make_environment(environment) if isinstance(environment, str) else environment
     world_seed, policy_seed = SeedSequence(seed).spawn(2)
+    environment.expect_rounds(rounds)
     environment.start(world_seed)
     policy.reveal(environment.labels, environment.vectors)
     policy.start(environment.problem, environment.server_of, seed=policy_seed)
