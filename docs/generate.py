@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import tempfile
+from collections.abc import Iterator
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,28 +72,54 @@ def _parameter(parameter: Any) -> list[str]:
     return [f"`{names}`", getattr(parameter, "help", None) or "", shown]
 
 
+CONFIGURATION = """\
+# Configuration
+
+A server reads a TOML file (`--config`), then environment variables (`FCLUB_HTTP__PORT=8200`), then
+options (`--set http.port=8200`); later ones win. Everything is checked at start: an error names the
+key, and unknown keys are refused. Every command reads two further variables, which are no settings of a
+server: `FCLUB_CACHE_DIR`, the folder of compiled kernels and fetched data, and `FCLUB_DATA_DIR`, a
+folder in which it looks for data sets.
+"""
+
+
 def configuration() -> str:
-    parts = [
-        "# Configuration",
-        "A TOML file (`--config`), then environment variables (`FCLUB_HTTP__PORT=8200`), then options "
-        "(`--set http.port=8200`); later ones win. Unknown keys are refused.",
-        "",
-    ]
-    for command, kind in (("local", LocalSettings), ("global", GlobalSettings)):
-        parts += [f"## fclub {command}", table(["key", "type", "default"], _keys(kind, "")), ""]
+    """Keys, types and defaults from the classes, meanings from the strings after their fields."""
+    rows = {kind: dict(_keys(kind, "")) for kind in (LocalSettings, GlobalSettings)}
+    shared = rows[LocalSettings].keys() & rows[GlobalSettings].keys()
+    parts = [CONFIGURATION]
+    for title, kind, wanted in (
+        ("Both servers", LocalSettings, shared),
+        ("Local server only", LocalSettings, rows[LocalSettings].keys() - shared),
+        ("Global server only", GlobalSettings, rows[GlobalSettings].keys() - shared),
+    ):
+        lines = [row for key, row in rows[kind].items() if key in wanted]
+        parts += [f"## {title}\n", table(["key", "type", "default", "meaning"], lines), ""]
     return "\n".join(parts)
 
 
-def _keys(kind: Any, prefix: str) -> list[list[str]]:
-    lines = []
+def _keys(kind: Any, prefix: str) -> Iterator[tuple[str, list[str]]]:
+    meanings = _meanings(kind)
     for field in msgspec.inspect.type_info(kind).fields:
         key = f"{prefix}{field.name}"
         if isinstance(field.type, msgspec.inspect.StructType):
-            lines += _keys(field.type.cls, f"{key}.")
+            yield from _keys(field.type.cls, f"{key}.")
             continue
-        default = "" if field.required else f"`{_default(field)!r}`"
-        lines.append([f"`{key}`", _type(field.type), default or "required"])
-    return lines
+        default = "required" if field.required else f"`{_default(field)!r}`"
+        yield key, [f"`{key}`", _type(field.type), default, meanings[field.name]]
+
+
+def _meanings(kind: Any) -> dict[str, str]:
+    """The string after each field, of the class and of those that it extends."""
+    found: dict[str, str] = {}
+    for base in kind.__mro__:
+        if base.__module__ == kind.__module__:
+            (body,) = ast.parse(inspect.getsource(base)).body
+            assert isinstance(body, ast.ClassDef)
+            for field, text in pairwise(body.body):
+                if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                    found[ast.unparse(field.target)] = str(ast.literal_eval(text.value))
+    return found
 
 
 def _default(field: Any) -> Any:
@@ -130,13 +159,15 @@ _KINDS = {
 def metrics() -> str:
     """Names and texts from the calls that register them."""
     found: dict[str, tuple[str, str]] = {}
-    for file in sorted((ROOT / "src" / "fclub" / "service").glob("*.py")):
+    for file in sorted((ROOT / "src" / "fclub" / "service").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and (name := _metric(node)):
                 kind = _KINDS[_called(node)]
                 found[name] = (kind, str(ast.literal_eval(node.args[1])))
     lines = [[f"`{name}`", kind, text] for name, (kind, text) in sorted(found.items())]
-    head = "# Metrics\nWhat `/metrics` shows, for Prometheus. Times are in seconds, sizes in bytes.\n\n"
+    head = (
+        "# Metrics\n\nWhat `/metrics` shows, for Prometheus. Times are in seconds, sizes in bytes.\n\n"
+    )
     return head + table(["name", "kind", "meaning"], lines) + "\n"
 
 
@@ -154,7 +185,11 @@ def _metric(node: ast.Call) -> str | None:
 def http() -> str:
     described = {path: text for path, (_, _, text) in api.POSTS.items()}
     described |= {path: text for path, (_, text) in api.GETS.items()} | OTHER_ROUTES
-    parts = ["# HTTP", "Every route needs `Authorization: Bearer TOKEN` unless it says otherwise.", ""]
+    parts = [
+        "# HTTP\n",
+        "Every route needs `Authorization: Bearer TOKEN` unless it says otherwise.",
+        "",
+    ]
     model, settings = Model(dim=2), Http(tokens=[hash_token("any")])
     with tempfile.TemporaryDirectory() as folder:
         local = LocalSettings(model=model, store=f"{folder}/local.db", http=settings)
@@ -175,7 +210,7 @@ def http() -> str:
                 method = next(m for m in ("POST", "GET") if m in route.methods)
                 text = GLOBAL_ROUTES.get(path) if title == GLOBAL else None
                 lines.append([method, f"`{path}`", text or described[path]])
-            parts += [f"## {title}", table(["", "route", "what it does"], lines), ""]
+            parts += [f"## {title}\n", table(["", "route", "what it does"], lines), ""]
             runner.node.store.close()
     parts += ["## Bodies", ""]
     for name, schema in sorted(api.openapi(dim=10)["components"]["schemas"].items()):

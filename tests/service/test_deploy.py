@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fclub.cli.main import COMMANDS
+from fclub.paths import cache_root
 from fclub.service.broker import find_broker
 from fclub.service.parts import rules_of
 from fclub.service.security import global_permissions, permissions
@@ -73,3 +74,12 @@ def test_the_units_run_known_commands(command: str) -> None:
     words = unit["Service"]["ExecStart"].split()
     assert words[1:] == [command, "--config", f"/etc/fclub/{command}.toml"]
     assert unit["Service"]["Restart"] == "always"
+
+
+@pytest.mark.parametrize("file", ["Dockerfile", "fclub-local.service", "fclub-global.service"])
+def test_compiled_kernels_are_kept_on_the_volume(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (variable,) = re.findall(r"\b(\w+)=/var/lib/fclub/cache", (DEPLOY / file).read_text())
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert cache_root() == tmp_path

@@ -33,15 +33,25 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Where to listen, whom to answer, how much to take."""
 
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8100
+    """Port to listen on; 0 takes any that is free."""
     tls_certificate: str | None = None
+    """File of the certificate; with `tls_key` the server speaks HTTPS."""
     tls_key: str | None = None
+    """File of the key of that certificate."""
     tokens: list[Hash] = []
+    """Hashes (sha256) of the tokens that applications send; a server needs at least one token."""
     admin_tokens: list[Hash] = []
+    """Hashes of the tokens of administrators, who may also end a quarantine."""
     max_body_bytes: Positive = 1 << 20
+    """Longest body of a request; a longer one is answered with 413."""
     max_items: Positive = 1000
+    """Most items of one recommendation; more are answered with 413."""
     max_batch: Positive = 1000
+    """Most entries of one batch; more are answered with 413."""
     max_requests_per_second: Positive | None = None
+    """Most requests of one token in a second; more are answered with 429."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,21 +62,32 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     policy: str = POLICY
+    """A federated policy of `fclub policies`."""
     dim: Annotated[int, Meta(ge=1, le=1000)]
+    """Number of features of an item."""
     constant: Annotated[float, Meta(gt=0, le=1)] | None = None
+    """Value of the last feature, if all items share one; items with another value are refused."""
     expected_clusters: Positive = 1000
+    """Bound on the local clusters of the whole federation; confidence radii use it."""
     parameters: dict[str, float | int | str | bool | None] = {}
+    """Parameters of the policy, as `fclub policies` lists them."""
 
 
 class Nats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The broker. Without a url a local server carries its own global server."""
 
     url: str = ""
+    """Address of the broker; several, separated by commas, for a cluster."""
     user: str = ""
+    """Name of this server at the broker."""
     password: str = ""
+    """Password of this server at the broker."""
     ca: str | None = None
+    """File of the authority that signed the broker's certificate; it turns TLS on."""
     certificate: str | None = None
+    """File of this server's own certificate."""
     key: str | None = None
+    """File of the key of that certificate."""
 
 
 class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,25 +95,33 @@ class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     model: Model
     store: str
+    """SQLite file; it is bound to its server's name and model."""
     http: Http = Http()
     nats: Nats = Nats()
     log_format: str = "console"
+    """`console` for people, `json` for machines."""
     log_level: str = "info"
+    """Least level that is logged: `debug`, `info`, `warning` or `error`."""
     resend_seconds: Seconds = 1.0
+    """After this time an unconfirmed message is sent again."""
 
 
 class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`fclub local`."""
 
     name: Name = "local"
+    """Name of this server in the federation."""
     keep_decisions_days: Seconds = 90.0
+    """Feedback on an older decision is answered with 404."""
 
 
 class GlobalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`fclub global`."""
 
     servers: Annotated[list[Name], Meta(min_length=1)]
+    """Names of all local servers; later names may be added, none removed."""
     phase_seconds: Seconds = 5.0
+    """How long a phase waits for reports."""
 
 
 Settings = TypeVar("Settings", LocalSettings, GlobalSettings)
