@@ -1,0 +1,260 @@
+"""Types shared by all: evidence, serving, sums and what is learned from them, beside plain NumPy."""
+
+from math import exp, log
+
+import numpy as np
+import pytest
+
+from fclub.core.plus.beliefs import (
+    LOG_WITHIN,
+    LOGIT_OWN,
+    VARIANCE,
+    Beliefs,
+    TypeRules,
+    first_beliefs,
+    move_population,
+    move_types,
+    seeds,
+    write_model,
+)
+from fclub.core.plus.type_model import TypeModel, serve
+from fclub.core.plus.type_sums import (
+    OWN,
+    OWN_INFORMATION,
+    PEOPLE,
+    RESIDUAL,
+    VISITS,
+    WITHIN,
+    WITHIN_INFORMATION,
+    TypeSums,
+    know_users,
+    sum_types,
+)
+from fclub.core.statistics import Packed
+
+DIM, TYPES = 3, 4
+RULES = TypeRules(types=TYPES, dim=DIM)
+
+
+def some_beliefs(seed: int = 1) -> Beliefs:
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((DIM, DIM)) / 4
+    apart = rng.standard_normal((TYPES, DIM, DIM)) / 20
+    return Beliefs(
+        mean=rng.standard_normal(DIM) / 5,
+        covariance=root @ root.T + 0.05 * np.eye(DIM),
+        centres=rng.standard_normal((TYPES, DIM)) / 2,
+        uncertainty=apart @ apart.transpose(0, 2, 1),
+        users=rng.uniform(1.0, 50.0, TYPES),
+        scalars=np.array([0.3, log(0.2), -0.4]),
+    )
+
+
+def model_of(beliefs: Beliefs) -> TypeModel:
+    types, dim = beliefs.centres.shape
+    model = TypeModel.zeros(1, types, dim)
+    write_model(beliefs, model)
+    return model
+
+
+Data = list[tuple[np.ndarray, np.ndarray]]
+
+
+def some_data(seed: int, visits: list[int]) -> Data:
+    """Items and rewards of users with so many visits."""
+    rng = np.random.default_rng(seed)
+    return [(rng.standard_normal((t, DIM)) / 2, rng.standard_normal(t) / 2) for t in visits]
+
+
+def packed(data: Data) -> tuple[Packed, np.ndarray]:
+    users = Packed.zeros(len(data), data[0][0].shape[1])
+    for u, (X, y) in enumerate(data):
+        users.gram[u], users.moment[u], users.counts[u] = X.T @ X, X.T @ y, len(y)
+    return users, np.array([y @ y for _, y in data])
+
+
+def log_normal(y: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> float:
+    rest = y - mean
+    log_det = np.linalg.slogdet(2 * np.pi * covariance)[1]
+    return float(-0.5 * (log_det + rest @ np.linalg.solve(covariance, rest)))
+
+
+def log_evidences(beliefs: Beliefs, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Of every type and of "own", with their weights: densities of the rewards."""
+    noise = beliefs.scalars[VARIANCE] * np.eye(len(y))
+    within = X @ beliefs.within @ X.T + noise
+    weights = model_of(beliefs).weights[0]
+    types = [w + log_normal(y, X @ c, within) for w, c in zip(weights, beliefs.centres, strict=True)]
+    own = log_normal(y, X @ beliefs.mean, X @ beliefs.covariance @ X.T + noise) + log(beliefs.own)
+    return np.array([*types, own])
+
+
+def probabilities(logs: np.ndarray) -> np.ndarray:
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())
+
+
+def given(mean: np.ndarray, covariance: np.ndarray, X: np.ndarray, y: np.ndarray, v: float) -> tuple:
+    """θ ~ N(mean, covariance) after rewards y for X."""
+    gain = covariance @ X.T @ np.linalg.inv(X @ covariance @ X.T + v * np.eye(len(y)))
+    return mean + gain @ (y - X @ mean), covariance - gain @ X @ covariance, np.eye(DIM) - gain @ X
+
+
+@pytest.mark.parametrize("visits", [0, 1, 2, 30])
+def test_a_user_is_served_by_the_mixture_given_all_its_data(visits: int) -> None:
+    beliefs = some_beliefs()
+    X, y = some_data(5, [visits])[0]
+    mean, covariance = np.empty(DIM), np.empty((DIM, DIM))
+    serve(model_of(beliefs), 0, X.T @ X, X.T @ y, mean, covariance)
+    v = float(beliefs.scalars[VARIANCE])
+    weights = probabilities(log_evidences(beliefs, X, y))
+    parts = []
+    for c, C in zip(beliefs.centres, beliefs.uncertainty, strict=True):
+        theta, spread, pull = given(c, beliefs.within, X, y, v)
+        parts.append((theta, spread + pull @ C @ pull.T))
+    parts.append(given(beliefs.mean, beliefs.covariance, X, y, v)[:2])
+    expected = sum(w * theta for w, (theta, _) in zip(weights, parts, strict=True))
+    second = sum(w * (S + np.outer(t, t)) for w, (t, S) in zip(weights, parts, strict=True))
+    assert mean == pytest.approx(expected, abs=1e-10)
+    assert covariance == pytest.approx(second - np.outer(expected, expected), abs=1e-10)
+
+
+def sums_of(beliefs: Beliefs, data: Data) -> TypeSums:
+    users, squares = packed(data)
+    types, dim = beliefs.centres.shape
+    model, sums = model_of(beliefs), TypeSums.zeros(types, dim)
+    people = np.flatnonzero(users.counts > 0)
+    known = know_users(model, beliefs.mean, users, squares, people, sums)
+    sum_types(model, known, beliefs.centres, beliefs.within, beliefs.own, sums)
+    return sums
+
+
+def test_sums_are_what_they_say() -> None:
+    beliefs, data = some_beliefs(2), some_data(6, [3, 0, 1, 25, 7])
+    sums, v, W = sums_of(beliefs, data), beliefs.scalars[VARIANCE], beliefs.within
+    expected = TypeSums.zeros(TYPES, DIM)
+    rows, columns = np.triu_indices(DIM)
+    for X, y in (pair for pair in data if len(pair[1])):
+        weights = probabilities(log_evidences(beliefs, X, y))
+        own, typical = weights[-1], weights[:-1] / weights[:-1].sum()
+        Q_w = X.T @ np.linalg.inv(X @ W @ X.T + v * np.eye(len(y))) @ X
+        q_w = X.T @ np.linalg.inv(X @ W @ X.T + v * np.eye(len(y))) @ y
+        triangle = Q_w[rows, columns] * np.where(rows == columns, 1.0, 2.0)
+        expected.rows[:] += np.outer(typical, np.concatenate([q_w, triangle]))
+        expected.users[:] += typical
+        expected.visits[:] += typical * len(y)
+        theta, B, _ = given(beliefs.mean, beliefs.covariance, X, y, v)
+        expected.first[:] += theta
+        expected.second[:] += np.outer(theta, theta)
+        expected.left[:] += B
+        expected.scalars[[PEOPLE, VISITS]] += 1, len(y)
+        expected.scalars[RESIDUAL] += ((y - X @ theta) ** 2).sum() + np.trace(X @ B @ X.T)
+        expected.scalars[[OWN, OWN_INFORMATION]] += own - beliefs.own, (own - beliefs.own) ** 2
+        for share, c in zip(typical * (1 - own), beliefs.centres, strict=True):
+            if share > 0.02:
+                e = q_w - Q_w @ c
+                expected.scalars[WITHIN] += 0.5 * share * (e @ W @ e - np.trace(W @ Q_w))
+                square = np.trace(W @ Q_w @ W @ Q_w)
+                expected.scalars[WITHIN_INFORMATION] += 0.5 * share * square
+    for name, found, wanted in zip(TypeSums._fields, sums, expected, strict=True):
+        assert found == pytest.approx(wanted, rel=1e-8, abs=1e-10), name
+
+
+def test_slopes_are_derivatives_of_the_log_evidence() -> None:
+    """In logit(own), and in log ω where all types are one, so that none is too small to count."""
+    beliefs, data, step = some_beliefs(3), some_data(7, [12, 4, 9]), 1e-5
+    one = beliefs._replace(centres=np.tile(beliefs.centres[:1], (TYPES, 1)))
+    slopes = sums_of(one, data).scalars
+
+    def evidence(place: int, change: float) -> float:
+        scalars = one.scalars.copy()
+        scalars[place] += change
+        logs = [log_evidences(one._replace(scalars=scalars), X, y) for X, y in data]
+        return float(sum(np.log(np.exp(values).sum()) for values in logs))
+
+    for place, slope in ((LOGIT_OWN, OWN), (LOG_WITHIN, WITHIN)):
+        derivative = (evidence(place, step) - evidence(place, -step)) / (2 * step)
+        assert slopes[slope] == pytest.approx(derivative, rel=1e-5)
+
+
+def test_centres_are_posterior_means_of_what_their_users_say() -> None:
+    beliefs, data = some_beliefs(4), some_data(8, [6] * 30)
+    sums = sums_of(beliefs, data)
+    moved = move_types(beliefs, sums, TypeRules(TYPES, DIM, relaxation=1.0))
+    prior = np.linalg.inv((1 - exp(beliefs.scalars[LOG_WITHIN])) * beliefs.covariance)
+    rows, columns = np.triu_indices(DIM)
+    for k in range(TYPES):
+        information = np.zeros((DIM, DIM))
+        information[rows, columns] = sums.rows[k, DIM:] / 2
+        information += information.T
+        C = np.linalg.inv(prior + information)
+        assert moved.uncertainty[k] == pytest.approx(C)
+        assert moved.centres[k] == pytest.approx(C @ (prior @ beliefs.mean + sums.rows[k, :DIM]))
+    assert np.array_equal(moved.users, sums.users)
+
+
+def people(seed: int, count: int, visits: int, centres: np.ndarray, within: float) -> Data:
+    """Users around these centres, with binary rewards less one half, as they come from real visits."""
+    rng, dim = np.random.default_rng(seed), centres.shape[1]
+    data = []
+    for u in range(count):
+        theta = centres[u % len(centres)] + within * rng.standard_normal(dim)
+        X = rng.standard_normal((visits, dim))
+        X /= np.sqrt(2) * np.linalg.norm(X, axis=1, keepdims=True)
+        y = (rng.random(visits) < np.clip(0.5 + X @ theta, 0, 1)) - 0.5
+        data.append((X, y))
+    return data
+
+
+def learned(data: Data, rules: TypeRules, rounds: int) -> Beliefs:
+    """A federation of one server that looks at the same data again and again."""
+    beliefs = first_beliefs(rules)
+    for _ in range(rounds):
+        for _ in range(3):
+            sums = sums_of(beliefs, data)
+            beliefs = move_types(beliefs, sums, rules)
+        beliefs = move_population(beliefs, sums, rules)
+    return beliefs
+
+
+def test_population_types_variance_and_spread_are_learned() -> None:
+    rng = np.random.default_rng(3)
+    centres = rng.standard_normal((4, 5)) * [1.0, 1.0, 1.0, 1.0, 0.0]
+    centres *= 0.6 / np.linalg.norm(centres, axis=1, keepdims=True)
+    data = people(4, 1000, 60, centres, 0.05)
+    beliefs = learned(data, TypeRules(types=10, dim=5), 40)
+    distance = np.linalg.norm(beliefs.centres[:, None] - centres, axis=2).min(axis=0)
+    assert distance.max() < 0.15
+    assert beliefs.own < 0.05
+    theta = np.concatenate([np.full((250, 5), c) for c in centres])
+    assert beliefs.covariance == pytest.approx(np.cov(theta.T), abs=0.035)
+    assert beliefs.covariance[4, 4] < 0.02
+    v = np.mean([((y - X @ centres[u % 4]) ** 2).mean() for u, (X, y) in enumerate(data)])
+    assert beliefs.scalars[VARIANCE] == pytest.approx(v, rel=0.02)
+
+
+def test_users_like_nobody_else_are_believed_to_have_vectors_of_their_own() -> None:
+    """400 users from one Gaussian: few types cannot describe them, and the share of "own" says so."""
+    centres = 0.25 * np.random.default_rng(5).standard_normal((400, 5))
+    beliefs = learned(people(6, 400, 60, centres, 0.0), TypeRules(types=6, dim=5), 20)
+    assert beliefs.own > 0.7
+
+
+def test_nobody_changes_nothing() -> None:
+    beliefs = first_beliefs(RULES)
+    moved = move_population(beliefs, TypeSums.zeros(TYPES, DIM), RULES)
+    assert all(np.array_equal(a, b) for a, b in zip(moved, beliefs, strict=True))
+
+
+def test_seeds_are_the_same_for_everybody() -> None:
+    """Not only on this machine: these numbers may never change while servers of two versions talk."""
+    assert seeds(2, 3) == pytest.approx(SEEDS, abs=1e-12)
+    assert np.array_equal(seeds(4, 3)[:2], seeds(2, 3))
+
+
+SEEDS = np.array(
+    [
+        [0.3503492272566, -0.6134581787035, -1.7394988867659],
+        [-2.1314113206264, 0.8900118529687, 1.3579207088807],
+    ]
+)
