@@ -7,8 +7,7 @@ import pytest
 from tests.browser import chromium
 
 from fclub.experiments.report.build import Built, build_report
-from fclub.experiments.study.figures import bounds, demo_figures
-from fclub.experiments.study.panels import Scale
+from fclub.experiments.study.figures import Scale, bounds, demo_figures
 from fclub.experiments.study.running import run_study
 
 pytestmark = pytest.mark.browser

@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 
 from fclub.experiments.report.build import Built, build_report
-from fclub.experiments.study.figures import bounds, demo_figures
-from fclub.experiments.study.panels import Scale
+from fclub.experiments.study.figures import Scale, bounds, demo_figures, parameter
 from fclub.experiments.study.running import run_study
 from fclub.experiments.study.study import Figure
-from fclub.experiments.study.sweeps import parameter
 
 SMALL = Scale(rounds=120, seeds=(0, 1))
 

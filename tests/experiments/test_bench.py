@@ -3,9 +3,8 @@
 import pytest
 
 from fclub.experiments.bench.population import alone, detection, rounds
-from fclub.experiments.bench.speed import measure
-from fclub.experiments.bench.yardstick import play_linucb
-from fclub.experiments.study.machine import describe_machine
+from fclub.experiments.bench.speed import measure, play_linucb
+from fclub.experiments.study.study import describe_machine
 
 
 def test_yardstick_learns() -> None:

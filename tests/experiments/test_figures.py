@@ -6,10 +6,16 @@ import pytest
 
 from fclub.errors import UnknownName
 from fclub.experiments.report.kinds import KINDS
-from fclub.experiments.study.figures import ORDER, VARIANTS, make_figures
-from fclub.experiments.study.panels import Scale, compared, private
+from fclub.experiments.study.figures import (
+    ORDER,
+    VARIANTS,
+    VARIED,
+    Scale,
+    compared,
+    make_figures,
+    private,
+)
 from fclub.experiments.study.study import Figure
-from fclub.experiments.study.sweeps import VARIED
 from fclub.policies.registry import POLICIES
 
 SCALE = Scale(rounds=1000, seeds=(0, 1))

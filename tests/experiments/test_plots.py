@@ -8,11 +8,9 @@ import plotly.graph_objects as go
 import pytest
 
 from fclub.experiments.report.build import Built
-from fclub.experiments.report.charts import Chart, Line, regret_limit
-from fclub.experiments.report.image_files import draw, save_chart
-from fclub.experiments.report.palette import POLICY, style_of
-from fclub.experiments.report.plotly_charts import to_plotly
-from fclub.experiments.study.panels import compared
+from fclub.experiments.report.charts import POLICY, Chart, Line, regret_limit, style_of
+from fclub.experiments.report.drawing import draw, save_chart, to_plotly
+from fclub.experiments.study.figures import compared
 
 
 def line(label: str, end: float, std: float | None = 1.0) -> Line:

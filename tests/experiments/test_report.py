@@ -13,7 +13,7 @@ from fclub.experiments.report.build import FILES, FINDINGS, PAGE, Built, build_r
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.results import Results
 from fclub.experiments.run.runner import run
-from fclub.experiments.study.study import RESULTS, load_traces
+from fclub.experiments.study.study import RESULTS
 
 
 class Reader(HTMLParser):
@@ -72,7 +72,7 @@ def test_every_setting_is_named(built: Built) -> None:
 
 def test_files_hold_the_numbers_of_the_traces(built: Built, study_folder: Path) -> None:
     experiment = built.sections[0].figure.panels[0].experiment
-    traces = load_traces(Results(study_folder / RESULTS), experiment)
+    traces = experiment.traces(Results(study_folder / RESULTS).load)
     with (study_folder / FILES / "synthetic-blocks-regret.csv").open(newline="") as file:
         ends = {line: float(mean) for line, _, mean, _ in list(csv.reader(file))[1:]}
     for label, runs in traces.items():

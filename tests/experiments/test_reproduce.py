@@ -7,11 +7,9 @@ import pytest
 from fclub.experiments.report.build import build_report
 from fclub.experiments.report.verdicts import OPEN
 from fclub.experiments.run.results import INDEX
-from fclub.experiments.study.figures import clusters, make_figures, runtime
-from fclub.experiments.study.panels import Scale
+from fclub.experiments.study.figures import Scale, clusters, make_figures, parameter, runtime
 from fclub.experiments.study.running import run_study, total_rounds
 from fclub.experiments.study.study import RESULTS, Figure, load_study
-from fclub.experiments.study.sweeps import parameter
 
 SCALE = Scale(rounds=30, seeds=(0,))
 

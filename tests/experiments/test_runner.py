@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fclub.errors import InvalidFile, InvalidSetting, UnknownName
-from fclub.experiments.report.summary import summarise
+from fclub.experiments.report.measured import summarise
 from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
 from fclub.experiments.run.results import INDEX, Results
 from fclub.experiments.run.runner import run

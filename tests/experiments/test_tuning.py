@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-from benchmarks.tuning import GRIDS, SHARED, Search, outcome, start_point, to_toml
+from benchmarks.tune import GRIDS, SHARED, Search, outcome, start_point, to_toml
 
 from fclub.policies.registry import make_policy
 

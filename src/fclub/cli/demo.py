@@ -15,13 +15,14 @@ from rich.console import Console
 
 from fclub.cli.console import rounds_bar, summary_table
 from fclub.config import require
-from fclub.experiments.report.build import build_report, open_study
-from fclub.experiments.study.demo import run_demo
-from fclub.experiments.study.figures import demo_figures
-from fclub.experiments.study.panels import Scale
-from fclub.experiments.study.running import total_rounds
+from fclub.experiments.report.build import build_report
+from fclub.experiments.report.measured import summarise
+from fclub.experiments.run.results import Results
+from fclub.experiments.study.figures import Scale, demo_figures
+from fclub.experiments.study.running import run_study, total_rounds
 
 app = typer.Typer(add_completion=False)
+TITLE = "Federated clustering of bandits: a short comparison"
 
 
 def someone_watches() -> bool:
@@ -42,11 +43,14 @@ def demo(
 ) -> None:
     """The paper's synthetic comparison: all policies, a few seeds, a table and a report."""
     require(seeds >= 1, "seeds must be at least 1", seeds)
-    scale = Scale(rounds, tuple(range(seeds)))
-    with rounds_bar(total_rounds(demo_figures(scale))) as tell:
-        summary = run_demo(scale, Path(out), jobs or joblib.cpu_count(), tell)
-    with rounds_bar(len(open_study(Path(out)).figures), "figures") as tell:
+    figures = demo_figures(Scale(rounds, tuple(range(seeds))))
+    command = f"fclub demo --rounds {rounds} --seeds {seeds}"
+    with rounds_bar(total_rounds(figures)) as tell:
+        study = run_study(TITLE, command, figures, Path(out), jobs or joblib.cpu_count(), tell)
+    with rounds_bar(len(study.figures), "figures") as tell:
         built = build_report(Path(out), tell)
+    experiment = figures[0].panels[0].experiment
+    summary = summarise(experiment, experiment.traces(Results(Path(out) / study.results).load))
     if as_json:
         typer.echo(json.dumps(summary))
         return

@@ -13,10 +13,8 @@ from rich.console import Console
 from fclub.cli.console import claims_table, rounds_bar
 from fclub.config import require
 from fclub.experiments.report.build import build_report
-from fclub.experiments.study.figures import ORDER, make_figures
-from fclub.experiments.study.panels import ROUNDS, SEEDS, Scale
+from fclub.experiments.study.figures import ORDER, ROUNDS, SEEDS, VARIED, Scale, make_figures
 from fclub.experiments.study.running import run_study, total_rounds
-from fclub.experiments.study.sweeps import VARIED
 
 app = typer.Typer(add_completion=False)
 TITLE = "Federated Online Clustering of Bandits, reproduced"

@@ -12,7 +12,7 @@ from rich.console import Console
 from fclub.cli import parameters
 from fclub.cli.console import rounds_bar, summary_table
 from fclub.config import require
-from fclub.experiments.report.summary import summarise
+from fclub.experiments.report.measured import summarise
 from fclub.experiments.run.backends import BACKENDS
 from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
 from fclub.experiments.run.results import Results

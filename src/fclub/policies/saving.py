@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import struct
-import tempfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 
 from fclub.config import Problem
 from fclub.errors import FclubError, InvalidFile
+from fclub.paths import write_atomically
 from fclub.policies.base import Policy
 from fclub.policies.registry import POLICIES, make_policy
 
@@ -29,17 +28,10 @@ UNREADABLE = (
 
 
 def write_npz(path: object, arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    """Write to a temporary file and move it in place, so that a crash leaves the old file."""
-    target = Path(str(path))
+    """For its owner only: what a policy has learned is about people."""
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, header=text, **arrays)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with write_atomically(Path(str(path)), mode=0o600) as file:
+        np.savez_compressed(file, header=text, **arrays)
 
 
 def read_npz(path: object, format_name: str, version: int) -> tuple[dict[str, Any], dict[str, Any]]:

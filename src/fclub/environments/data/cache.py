@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tarfile
 import tempfile
@@ -28,7 +27,7 @@ from fclub.environments.data.datasets import DATASETS, data_folders, dataset
 from fclub.environments.data.pipeline import blob_sha1, densest
 from fclub.environments.data.ratings_file import Ratings, ratings_of, read_ratings
 from fclub.errors import DataMissing, InvalidFile, InvalidRatings
-from fclub.paths import cache_root
+from fclub.paths import cache_root, write_atomically
 
 if TYPE_CHECKING:  # optional
     import pandas
@@ -81,10 +80,9 @@ def install(name: str, source: object = None, bar: Any = None) -> Manifest:
             items=len(ratings.item_ids),
             path=str(target),
         )
-        complete = Path(folder) / "complete.npz"
         text = np.frombuffer(json.dumps(asdict(manifest)).encode(), dtype=np.uint8)
-        np.savez_compressed(complete, manifest=text, **vars(ratings))
-        os.replace(complete, target)
+        with write_atomically(target) as complete:
+            np.savez_compressed(complete, manifest=text, **vars(ratings))
     return manifest
 
 

@@ -11,9 +11,8 @@ from fclub.core.types import Counts
 from fclub.environments.registry import make_environment
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidSetting
-from fclub.experiments.report.charts import Line, line_of
+from fclub.experiments.report.charts import GREEN, GREY, Line, Style, line_of
 from fclub.experiments.report.measured import Measured
-from fclub.experiments.report.palette import GREEN, GREY, Style
 from fclub.experiments.report.tables import Cell, Table
 from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import make_policy

@@ -8,14 +8,13 @@ from pathlib import Path
 
 from fclub.errors import InvalidFile
 from fclub.experiments.report.charts import Chart, Drawn
-from fclub.experiments.report.findings import findings
-from fclub.experiments.report.image_files import save_chart
+from fclub.experiments.report.drawing import save_chart
 from fclub.experiments.report.kinds import show
 from fclub.experiments.report.measured import measure
-from fclub.experiments.report.page import Section, render
+from fclub.experiments.report.pages import Section, findings, render
 from fclub.experiments.report.tables import Cell, Table, Value, escape_latex, to_csv, to_latex
 from fclub.experiments.run.results import Results
-from fclub.experiments.study.study import Figure, Panel, Study, has_results, load_study, load_traces
+from fclub.experiments.study.study import Figure, Panel, Study, has_results, load_study
 
 PAGE, FILES, FINDINGS = "report.html", "figures", "findings.md"
 Tell = Callable[[int], None]
@@ -63,7 +62,7 @@ def build_report(folder: Path, tell: Tell = lambda _: None) -> Built:
 
 
 def _section(figure: Figure, results: Results) -> Section:
-    measured = [measure(panel, load_traces(results, panel.experiment)) for panel in figure.panels]
+    measured = [measure(panel, panel.experiment.traces(results.load)) for panel in figure.panels]
     return Section(figure, measured, *show(figure, measured))
 
 

@@ -117,7 +117,7 @@ def runtime(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
     for m in measured:
         for fast, slow, text in order:
             if _has(m, fast, slow):
-                first, second = m.microseconds[fast], m.microseconds[slow]
+                first, second = m.curve(fast, "microseconds"), m.curve(slow, "microseconds")
                 seen = f"{fast} {first.end:.2f} µs, {slow} {second.end:.2f} µs"
                 yield Claim("", m.panel.title, text, seen, together([below(first, second)]))
 

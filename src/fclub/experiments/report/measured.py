@@ -1,4 +1,4 @@
-"""The numbers of a panel: every metric of every policy over rounds, mean and spread over seeds."""
+"""Numbers over seeds: what `fclub run --json` prints, and what a report draws."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from fclub.core.types import Counts, Floats
-from fclub.experiments.report.summary import aligned, knows, privacy_of
+from fclub.experiments.run.experiment import Experiment
 from fclub.experiments.study.study import Panel
 from fclub.simulation.trace import CLUSTERS, COUNTERS, Trace
 
+COUNTED = ("uploads", "downloads", "phases", "total", "bytes")
 VISITS = ("by_visit", "newcomers_by_visit")
-METRICS = ("regret", "reward", *COUNTERS, *CLUSTERS)
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,52 @@ class Curve:
         """The mean at a round between two checkpoints."""
         return float(np.interp(t, self.t, self.mean))
 
+    def points(self) -> list[list[float | None]]:
+        """[t, mean, deviation] of every checkpoint."""
+        deviations = [None] * len(self.t) if self.std is None else map(float, self.std)
+        return [[int(t), float(m), s] for t, m, s in zip(self.t, self.mean, deviations, strict=True)]
+
+
+def over_seeds(t: Counts, rows: list[Floats]) -> Curve:
+    """Mean and deviation of one row per seed, as far as all of them go."""
+    shortest = min(len(t), *map(len, rows))
+    values = np.array([row[:shortest] for row in rows])
+    std = values.std(axis=0, ddof=1) if len(values) > 1 else None
+    return Curve(t[:shortest], values.mean(axis=0), std, values[:, -1:].reshape(-1))
+
+
+def curves_of(runs: list[Trace]) -> dict[str, Curve]:
+    """Every metric over rounds, regret by visit over visits, and the time of a round.
+
+    Where nobody knows the true clusters there are no curves of them.
+    """
+    t = runs[0].t
+    curves = {
+        name: over_seeds(t, [getattr(run, name) for run in runs]) for name in ("regret", "reward")
+    }
+    for name in COUNTERS:
+        curves[name] = over_seeds(t, [run.communications[name].astype(np.float64) for run in runs])
+    for name in (name for name in CLUSTERS if all(name in run.clusters for run in runs)):
+        curves[name] = over_seeds(t, [run.clusters[name] for run in runs])
+    for name in VISITS:
+        rows = [getattr(run, name) for run in runs]
+        if min(map(len, rows)):
+            curves[name] = over_seeds(np.arange(1, len(rows[0]) + 1), rows)
+    times = [np.array([run.microseconds_per_round]) for run in runs]
+    return curves | {"microseconds": over_seeds(t[-1:], times)}
+
+
+def privacy_of(runs: list[Trace]) -> dict[str, Any] | None:
+    """What the policy reports, from the seed that spent most."""
+    reports = [run.settings["privacy"] for run in runs if run.settings.get("privacy")]
+    return max(reports, key=lambda report: report["spent"][0][0], default=None)
+
+
+def environment_of(traces: dict[str, list[Trace]]) -> dict[str, Any]:
+    """The environment that all were played in, with its settings."""
+    first = next(iter(traces.values()))[0]
+    return {"name": first.environment, **first.settings["environment"]}
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -44,7 +90,6 @@ class Measured:
 
     panel: Panel
     curves: dict[str, dict[str, Curve]]
-    microseconds: dict[str, Curve]
     settings: dict[str, dict[str, Any]]
     environment: dict[str, Any]
     privacy: dict[str, dict[str, Any] | None]
@@ -61,41 +106,42 @@ class Measured:
         return self.curves[label][metric]
 
 
-def _curve(t: Counts, values: Floats) -> Curve:
-    std = values.std(axis=0, ddof=1) if len(values) > 1 else None
-    return Curve(t, values.mean(axis=0), std, values[:, -1])
-
-
-def _values(trace: Trace, metric: str) -> Floats:
-    if metric in COUNTERS:
-        return trace.communications[metric].astype(np.float64)
-    if metric in CLUSTERS:
-        return trace.clusters[metric]
-    values: Floats = getattr(trace, metric)
-    return values
-
-
 def measure(panel: Panel, traces: dict[str, list[Trace]]) -> Measured:
     """All curves of the panel."""
-    curves, times = {}, {}
-    for label, runs in traces.items():
-        t = runs[0].t
-        curves[label] = {
-            metric: _curve(t, np.array([_values(run, metric) for run in runs]))
-            for metric in METRICS
-            if metric not in CLUSTERS or knows(runs, metric)
-        }
-        for metric in VISITS:
-            values = aligned([getattr(run, metric) for run in runs])
-            if values.size:
-                curves[label][metric] = _curve(np.arange(1, values.shape[1] + 1), values)
-        times[label] = _curve(t[-1:], np.array([[run.microseconds_per_round] for run in runs]))
-    first = next(iter(traces.values()))[0]
     return Measured(
         panel,
-        curves,
-        times,
+        {label: curves_of(runs) for label, runs in traces.items()},
         {label: runs[0].settings["policy"] for label, runs in traces.items()},
-        {"name": first.environment, **first.settings["environment"]},
+        environment_of(traces),
         {label: privacy_of(runs) for label, runs in traces.items()},
     )
+
+
+def summarise(experiment: Experiment, traces: dict[str, list[Trace]]) -> dict[str, Any]:
+    """Totals at T, curves, communications, clusters, privacy and time of every policy."""
+    return {
+        "environment": environment_of(traces),
+        "rounds": experiment.rounds,
+        "seeds": list(experiment.seeds),
+        "policies": {label: _summary(runs) for label, runs in traces.items()},
+    }
+
+
+def _summary(runs: list[Trace]) -> dict[str, Any]:
+    curves = curves_of(runs)
+    totals = {
+        name: {"mean": curves[name].end, "std": curves[name].spread, "curve": curves[name].points()}
+        for name in ("regret", "reward")
+    }
+    by_visit = {
+        name: [point[:2] for point in curves[name].points()] if name in curves else []
+        for name in VISITS
+    }
+    return {
+        **totals,
+        "communications": {name: curves[name].end for name in COUNTED},
+        "clusters": {name: curves[name].end if name in curves else None for name in CLUSTERS},
+        "privacy": privacy_of(runs),
+        "microseconds_per_round": curves["microseconds"].end,
+        **by_visit,
+    }

@@ -7,6 +7,7 @@ of another setting.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -86,6 +87,13 @@ class Experiment(msgspec.Struct, frozen=True):
             for seed in self.seeds
             for label in sorted(turns, key=turns.__getitem__)
         ]
+
+    def traces(self, trace_of: Callable[[Task], Trace]) -> dict[str, list[Trace]]:
+        """All traces by label, in the order of the seeds."""
+        ordered: dict[str, list[Trace]] = {label: [] for label in self.policies}
+        for task in self.tasks():
+            ordered[task.label].append(trace_of(task))
+        return ordered
 
 
 def policy_setting(name: str, rounds: int, parameters: dict[str, Any]) -> Setting:

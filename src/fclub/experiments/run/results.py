@@ -17,6 +17,7 @@ import msgspec
 from fclub import __version__
 from fclub.errors import InvalidFile, InvalidSetting
 from fclub.experiments.run.experiment import Experiment, Task
+from fclub.paths import write_atomically
 from fclub.simulation.trace import Trace
 
 INDEX, EXPERIMENT = "index.jsonl", "experiment.json"
@@ -50,7 +51,8 @@ class Results:
             )
         for unfinished in path.glob(".*.npz.*"):  # what a crash in the middle of a file left behind
             unfinished.unlink()
-        _replace(path / EXPERIMENT, msgspec.json.format(msgspec.json.encode(experiment)) + b"\n")
+        with write_atomically(path / EXPERIMENT) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(experiment)) + b"\n")
         return results
 
     def experiment(self) -> Experiment:
@@ -114,9 +116,3 @@ class Results:
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)

@@ -1,24 +1,97 @@
 """Runs the tasks of an experiment on all cores or on a cluster, through joblib's backends.
 
 A task's result depends on the task alone, so neither the backend nor the number of jobs nor their order
-can change it. Only this process writes results.
+can change it. Only this process writes results. While workers play, a counter in a file tells how many
+rounds they have played.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 
 import joblib
+import numpy as np
 from threadpoolctl import threadpool_limits
 
+from fclub.core.types import Counts
 from fclub.experiments.run.backends import use_backend
 from fclub.experiments.run.experiment import Experiment, Task
-from fclub.experiments.run.progress import RoundCounter, watching
 from fclub.experiments.run.results import Results
+from fclub.simulation.loop import Progress
 from fclub.simulation.trace import Trace
+
+INTERVAL = 0.2
+"""Seconds between two looks at the counter."""
+
+
+@dataclass(frozen=True)
+class RoundCounter:
+    """One number per task in a file that workers on this machine map into memory.
+
+    A worker on another machine does not find the file: its tasks then count when they are finished.
+    """
+
+    path: str
+    tasks: int
+
+    @staticmethod
+    def create(folder: Path, tasks: int) -> RoundCounter:
+        counter = RoundCounter(str(folder / "rounds"), tasks)
+        np.memmap(counter.path, dtype=np.int64, mode="w+", shape=(max(1, tasks),)).flush()
+        return counter
+
+    def _open(self) -> Counts | None:
+        try:
+            return np.memmap(self.path, dtype=np.int64, mode="r+", shape=(max(1, self.tasks),))
+        except OSError:
+            return None
+
+    @contextmanager
+    def slot(self, position: int) -> Iterator[Progress | None]:
+        """A callback for the rounds of one task; the last word has `finish`."""
+        rounds = self._open()
+        if rounds is None:
+            yield None
+            return
+
+        def count(played: int) -> None:
+            rounds[position] += played
+
+        yield count
+
+    def finish(self, position: int, rounds: int) -> None:
+        counts = self._open()
+        if counts is not None:
+            counts[position] = rounds
+
+    def total(self) -> int:
+        counts = self._open()
+        return 0 if counts is None else int(counts.sum())
+
+
+@contextmanager
+def watching(counter: RoundCounter, report: Callable[[int], None]) -> Iterator[None]:
+    """Report the total from time to time from a thread, and once more at the end."""
+    done = Event()
+
+    def watch() -> None:
+        while not done.wait(INTERVAL):
+            report(counter.total())
+
+    thread = Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        report(counter.total())
+
 
 Report = Callable[[int], None]
 
@@ -67,17 +140,10 @@ def run(
             traces[task.file] = trace
             if results is not None:
                 results.add(task, trace)
-    return _by_label(experiment, tasks, traces, results)
 
+    def trace_of(task: Task) -> Trace:
+        if results is None or task.file in traces:
+            return traces[task.file]
+        return results.load(task)
 
-def _by_label(
-    experiment: Experiment, tasks: list[Task], traces: dict[str, Trace], results: Results | None
-) -> dict[str, list[Trace]]:
-    ordered: dict[str, list[Trace]] = {label: [] for label in experiment.policies}
-    for task in tasks:
-        trace = traces.get(task.file)
-        if trace is None:
-            assert results is not None
-            trace = results.load(task)
-        ordered[task.label].append(trace)
-    return ordered
+    return experiment.traces(trace_of)

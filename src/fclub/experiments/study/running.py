@@ -10,8 +10,7 @@ from pathlib import Path
 from fclub import __version__
 from fclub.experiments.run.results import Results
 from fclub.experiments.run.runner import run
-from fclub.experiments.study.machine import describe_machine
-from fclub.experiments.study.study import RESULTS, Figure, Study, load_study
+from fclub.experiments.study.study import RESULTS, Figure, Study, describe_machine, load_study
 
 Tell = Callable[[int], None]
 

@@ -1,21 +1,22 @@
 """A study is what a report shows: figures, each of one or more experiments, and how they came about.
 
-Its experiments share one folder of results, so that a simulation that several figures
-need is run once.
+Its experiments share one folder of results, so that a simulation that several figures need is run once.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 
 from fclub.errors import InvalidFile
 from fclub.experiments.run.experiment import Experiment
-from fclub.experiments.run.results import EXPERIMENT, Results
-from fclub.simulation.trace import Trace
+from fclub.experiments.run.results import EXPERIMENT
+from fclub.paths import write_atomically
 
 STUDY, RESULTS = "study.json", "results"
 
@@ -97,9 +98,8 @@ class Study(msgspec.Struct):
 
     def save(self, folder: Path) -> None:
         """Replaced in one step, so that an interruption leaves the old or the new one."""
-        temporary = folder / f".{STUDY}.{os.getpid()}"
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
-        os.replace(temporary, folder / STUDY)
+        with write_atomically(folder / STUDY) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
 
 
 def load_study(folder: Path) -> Study | None:
@@ -118,9 +118,27 @@ def has_results(folder: Path) -> bool:
     return (folder / EXPERIMENT).exists()
 
 
-def load_traces(results: Results, experiment: Experiment) -> dict[str, list[Trace]]:
-    """All traces of a finished experiment by label, in the order of the seeds."""
-    traces: dict[str, list[Trace]] = {label: [] for label in experiment.policies}
-    for task in experiment.tasks():
-        traces[task.label].append(results.load(task))
-    return traces
+LIBRARIES = ("numpy", "scipy", "numba", "joblib")
+
+
+def describe_machine() -> dict[str, str | int]:
+    """Processor, cores, system and the versions that matter for speed."""
+    described: dict[str, str | int] = {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+    return described | {name: version(name) for name in LIBRARIES}
+
+
+def _processor() -> str:
+    """Linux keeps the model in a file; elsewhere the platform module knows it."""
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
