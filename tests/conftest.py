@@ -1,5 +1,6 @@
 """Settings of all tests, and a link that remembers what crossed it."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -22,13 +23,13 @@ class Sent(NamedTuple):
 
 
 class RecordingLink(InProcessLink):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, decode: Callable[[bytes], Message]) -> None:
+        super().__init__(decode)
         self.sent: list[Sent] = []
 
-    def to_global(self, server: int, message: Message) -> None:
+    def from_local(self, server: int, message: Message) -> None:
         self.sent.append(Sent(True, server, message, encode(message)))
-        super().to_global(server, message)
+        super().from_local(server, message)
 
     def to_local(self, server: int, message: Message) -> None:
         self.sent.append(Sent(False, server, message, encode(message)))
@@ -38,5 +39,4 @@ class RecordingLink(InProcessLink):
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Federated policies started in this test have a `RecordingLink`."""
-    for module in ("federated", "mixture"):
-        monkeypatch.setattr(f"fclub.policies.{module}.InProcessLink", RecordingLink)
+    monkeypatch.setattr("fclub.protocol.federation.InProcessLink", RecordingLink)

@@ -38,7 +38,7 @@ def test_detection_takes_longer_than_anybody_waits() -> None:
 
 def test_regret_of_a_cluster() -> None:
     theory = papers()
-    noise = tree_bounds(Problem(40, 5, 10), Protocol(alpha=1 / 800_000, cluster_bound=20), Privacy())
+    noise = tree_bounds(10, 20, Protocol(alpha=1 / 800_000), Privacy())
     ratio = noise.rho_max / noise.rho_min + 25_000 / (10 * noise.rho_min)
     beta = 0.5 * sqrt(2 * log(8 * 20 * 100_000) + 10 * log(ratio))
     beta += sqrt(5 * noise.rho_max) + sqrt(5) * noise.kappa

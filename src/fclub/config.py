@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from fclub.errors import InvalidSetting
 
+Parameter = float | int | str | bool | None
+"""A value that a policy or an environment can be given by name."""
+
 
 def require(condition: bool, message: str, value: object) -> None:
     """Raise `InvalidSetting` unless the condition holds."""

@@ -106,10 +106,6 @@ class Quarantined(FclubError):
     """The sender is not listened to until an operator releases it."""
 
 
-class WrongDirection(FclubError):
-    """A local server sends to the global server only, and the global server to local ones."""
-
-
 class NumericalError(FclubError):
     """A factorisation failed: the statistics are not positive definite."""
 

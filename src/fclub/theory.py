@@ -70,9 +70,8 @@ class Theory:
 
     def noise(self, alpha: float) -> NoiseBounds:
         """ρ_min, ρ_max, κ of Definition 2 at failure probability α, with the true mL."""
-        return tree_bounds(
-            self.problem, _with(self.protocol, alpha, self._local_clusters), self.privacy
-        )
+        protocol = Protocol(**vars(self.protocol) | {"alpha": alpha})
+        return tree_bounds(self.problem.dim, self._local_clusters, protocol, self.privacy)
 
     @property
     def _local_clusters(self) -> int:
@@ -144,8 +143,3 @@ class Theory:
         growth = d * log(noise.rho_max / noise.rho_min + rounds / (d * noise.rho_min))
         step = log(min(self.protocol.upload_ratio, self.protocol.download_ratio))
         return growth / step if step > 0 else inf
-
-
-def _with(protocol: Protocol, alpha: float, clusters: int) -> Protocol:
-    """The same protocol with the proof's α and mL."""
-    return Protocol(**vars(protocol) | {"alpha": alpha, "cluster_bound": clusters})

@@ -5,12 +5,13 @@ Every `--set`, every environment variable and every settings file is read by `pa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
 import msgspec
 
-from fclub.errors import InvalidSetting
+from fclub.errors import InvalidSetting, UnknownName
 
 KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
@@ -43,6 +44,17 @@ def check_value(name: str, value: object, default: object) -> None:
     """Refuse a truth value, a number or a text where the default is one of the others."""
     if default is not None and _kind(value) is not _kind(default):
         raise InvalidSetting(f"{name} must be {KINDS[type(default)]}, got {value!r}", value)
+
+
+def check_parameters(
+    owner: str, parameters: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All parameters of `owner`, the given ones and the others at their defaults."""
+    for key, value in parameters.items():
+        if key not in defaults:
+            raise UnknownName(f"parameter of {owner}", key, defaults)
+        check_value(f"{owner}: {key}", value, defaults[key])
+    return {**defaults, **parameters}
 
 
 def _kind(value: object) -> type:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fclub.config import Privacy, Problem, Protocol
+from fclub.config import Privacy, Protocol
 from fclub.core.noise import advance_tree, symmetric
 from fclub.core.paper.ucb import tree_bounds
 
@@ -57,7 +57,7 @@ def scale_is_plausible(samples: np.ndarray, std: float) -> bool:
 def test_scale_of_a_release(epsilon: float) -> None:
     """Gram and moment noise of the k-th partial sum, at two budgets with σ far from 1."""
     privacy = Privacy(epsilon=epsilon, delta=0.1, horizon=1000)
-    bounds = tree_bounds(Problem(4, 2, 3), Protocol(upload_ratio=2.0, download_ratio=2.0), privacy)
+    bounds = tree_bounds(3, 4, Protocol(upload_ratio=2.0, download_ratio=2.0), privacy)
     std = np.sqrt(64 * bounds.depth) * np.log(2 / 0.1) / epsilon
     assert bounds.noise_std == pytest.approx(std)
     rng, k = np.random.default_rng(7), 7

@@ -1,17 +1,22 @@
 """Policies that must coincide, and the special cases of the paper's discussion."""
 
+from dataclasses import replace
+from functools import cached_property, partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fclub
-from fclub.config import Problem
 from fclub.core.paper.ucb import NoiseBounds, ridge_bounds
 from fclub.core.types import Matrix
 from fclub.environments.synthetic import Synthetic
-from fclub.policies.federated import TABLE, FederatedPolicy
+from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import POLICIES
+from fclub.protocol.families import PRESETS
+from fclub.protocol.paper.family import SWITCHES, PaperConstants, PaperFamily
+from fclub.protocol.seam import Shape
 
 THEORY = {"exploration": 1.0, "ridge": 1.0}
 """The proofs' constants, in place of each policy's tuned ones."""
@@ -36,17 +41,18 @@ def play_together(
             policy.update(user, items[choices[0]], reward)
 
 
-class NullPrivatizer(FederatedPolicy):
+class NullPrivatizer(PaperFamily):
     """`cdp-fclub-dc` with noise scaled to nothing, 2ρ → λ, 3ρ → 0 and the non-private β.
 
     The standard deviation is the smallest that still runs the tree: it vanishes in any sum.
     """
 
-    def open_ledger(self, seeded: bool, keep: bool = True) -> None:
+    def ledger(self, seeded: bool, keep: bool = True) -> None:
         """Nothing is promised, so nothing is accounted for."""
 
-    def bounds(self, problem: Problem) -> NoiseBounds:
-        real, exact = super().bounds(problem), ridge_bounds(self.protocol)
+    @cached_property
+    def bounds(self) -> NoiseBounds:
+        real, exact = super().bounds, ridge_bounds(self.protocol)
         return NoiseBounds(
             rho_min=exact.rho_min,
             rho_max=exact.rho_max,
@@ -59,10 +65,18 @@ class NullPrivatizer(FederatedPolicy):
         )
 
 
+class NullConstants(PaperConstants):
+    def family(self, shape: Shape) -> NullPrivatizer:
+        return NullPrivatizer(self, shape)
+
+
+NULL = replace(PRESETS["cdp-fclub-dc"], check=partial(NullConstants.of, SWITCHES["cdp-fclub-dc"]))
+
+
 @pytest.mark.parametrize("placement", ["blocks", "spread"])
 def test_null_privatizer(placement: str) -> None:
     environment = fclub.make_environment("synthetic", **sizes, placement=placement)
-    null = NullPrivatizer("null", TABLE["cdp-fclub-dc"], deletion=0.7, **THEORY)
+    null = FederatedPolicy("null", NULL, deletion=0.7, **THEORY)
     exact = fclub.make_policy("fclub-dc", deletion=0.7, **THEORY)
     play_together([null, exact], environment, 400)
     assert null.pack().local.leaves.max() > 3, "the tree was not used"

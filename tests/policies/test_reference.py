@@ -199,10 +199,10 @@ def test_policy_is_the_printed_algorithm(name: str, placement: str) -> None:
     policy = fclub.make_policy(name, **parameters)
     policy.start(environment.problem, environment.server_of, seed=1)
     privacy = Privacy(epsilon=5.0, horizon=1000) if name.startswith("cdp") else None
-    protocol = policy.protocol
+    protocol = policy.family.protocol
     bounds = ridge_bounds(protocol)
     if privacy:
-        bounds = tree_bounds(environment.problem, protocol, privacy)
+        bounds = tree_bounds(environment.problem.dim, environment.problem.users, protocol, privacy)
     rng = np.random.default_rng(SeedSequence(1).spawn(2)[0])
     detect = not name.startswith("homo")
     reference = Reference(environment, protocol, bounds, detect, rng)

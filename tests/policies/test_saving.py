@@ -13,7 +13,7 @@ from fclub.checks.policy import check_saving
 from fclub.errors import InvalidFile, InvalidSetting
 from fclub.policies.independent import LinUCB
 from fclub.policies.registry import POLICIES
-from fclub.policies.saving import read_npz, write_npz
+from fclub.policies.saving import VERSION, read_npz, write_npz
 
 
 def started(name: str) -> fclub.Policy:
@@ -115,7 +115,7 @@ def test_pickles_are_never_executed(tmp_path: Path) -> None:
 
 def rewritten(path: Path, arrays: dict | None = None, **changes: object) -> Path:
     """A file like the saved one, but for some arrays or parts of its header."""
-    old, header = read_npz(path, "fclub-policy", 1)
+    old, header = read_npz(path, "fclub-policy", VERSION)
     write_npz(path, old | (arrays or {}), header | changes)
     return path
 

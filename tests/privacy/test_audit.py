@@ -5,7 +5,6 @@ import pytest
 from scipy.stats import beta
 from tests.privacy.sabotage import sabotages
 
-from fclub.config import Problem
 from fclub.errors import InvalidSetting, UnknownName
 from fclub.privacy.attack_statistics import mu_lower_bound, upper_bound
 from fclub.privacy.audit import Finding, audit, canaries
@@ -15,7 +14,7 @@ from fclub.privacy.sensitivity import Domain, sensitivity, whiten
 from fclub.privacy.targets import StreamTarget, stream_target
 
 BUDGETS = [(8.0, 1e-5), (0.5, 1e-5)]
-DOMAINS = {"plain": Domain(), "centred": Domain.of(Problem(1, 1, 3, 0.5**0.5))}
+DOMAINS = {"plain": Domain(), "centred": Domain.of(0.5**0.5)}
 SCHEDULE = (2, 4, 7)
 
 

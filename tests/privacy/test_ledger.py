@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.config import Privacy, Problem, Protocol
+from fclub.config import Privacy, Protocol
 from fclub.core.paper.ucb import tree_bounds
 from fclub.errors import InvalidFile, PrivacyError, UnknownName
 from fclub.privacy.calibration import compose, epsilon_of, mu_of
@@ -104,7 +104,7 @@ def test_a_tree_is_paid_as_it_grows() -> None:
 
 def test_cost_of_the_printed_algorithm() -> None:
     """The printed σ is conservative for one phase; re-releasing in every phase eats that up slowly."""
-    bounds = tree_bounds(Problem(40, 5, 10), Protocol(), Privacy(1.0, 0.1, 100_000))
+    bounds = tree_bounds(10, 40, Protocol(), Privacy(1.0, 0.1, 100_000))
     ledger = make_ledger(flags=(Flag.RAW_TRIGGER, Flag.RAW_PARTITION))
     for phase in range(16):
         tree = Tree(bounds.uploads + 1, bounds.noise_std)

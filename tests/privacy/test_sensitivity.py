@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from fclub.config import Problem
 from fclub.core.inputs import NORM_TOLERANCE
 from fclub.errors import InvalidFeatures, InvalidReward, InvalidSetting
 from fclub.privacy.sensitivity import Domain, entry_std, sensitivity, whiten
@@ -83,8 +82,8 @@ def test_values_of_the_notes() -> None:
     assert sensitivity(Domain(low=-0.5, high=0.5)) == pytest.approx(1.25, **near)
     assert sensitivity(Domain(low=-0.5, high=0.5, constant=HALF)) == pytest.approx(1.25, **near)
     assert sensitivity(Domain(constant=HALF)) == pytest.approx(3.0**0.5, **near)
-    assert sensitivity(Domain.of(Problem(2, 1, 3, HALF))) == pytest.approx(0.875, **near)
-    assert Domain.of(Problem(2, 1, 3)) == Domain()
+    assert sensitivity(Domain.of(HALF)) == pytest.approx(0.875, **near)
+    assert Domain.of(None) == Domain()
 
 
 @given(constant=st.floats(0.05, 0.99), relief=st.floats(1.0, 4.0))
@@ -105,7 +104,7 @@ def test_only_what_all_items_share_goes_without_noise() -> None:
 
 
 def test_observations_outside_the_domain_are_refused() -> None:
-    domain = Domain.of(Problem(2, 1, 2, HALF))
+    domain = Domain.of(HALF)
     domain.check(np.array([-0.5, HALF]), 0.5)
     with pytest.raises(InvalidFeatures):
         domain.check(np.array([0.9, HALF]), 0.0)

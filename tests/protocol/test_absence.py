@@ -14,12 +14,13 @@ from fclub.core.clustering import UserGraph
 from fclub.core.paper.ucb import make_rules, ridge_bounds
 from fclub.core.statistics import Packed, Statistics
 from fclub.privacy.noise import NoNoise
-from fclub.protocol import messages as m
-from fclub.protocol.accounts import NoAccounts
-from fclub.protocol.detection import EdgeDeletion, OneCluster
-from fclub.protocol.global_server import GlobalServer
 from fclub.protocol.link import Communications, InProcessLink
-from fclub.protocol.local_server import LocalServer
+from fclub.protocol.messages import Decoder, Message, PhaseStart, read_count, write_id, write_statistics
+from fclub.protocol.paper import messages as m
+from fclub.protocol.paper.accounts import NoAccounts
+from fclub.protocol.paper.detection import EdgeDeletion, OneCluster
+from fclub.protocol.paper.global_server import PaperGlobal
+from fclub.protocol.paper.local_server import PaperLocal
 
 DIM = 2
 EAST, NORTH = np.array([1.0, 0.0]), np.array([0.0, 1.0])
@@ -28,31 +29,31 @@ EAST, NORTH = np.array([1.0, 0.0]), np.array([0.0, 1.0])
 class CutLink(InProcessLink):
     """Delivers in order, as the transport does; what concerns a server that is away waits."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, decode: Decoder) -> None:
+        super().__init__(decode)
         self.away: set[int] = set()
-        self.kept: deque[tuple[str, int, m.Message]] = deque()
+        self.kept: deque[tuple[str, int, Message]] = deque()
         self.busy = False
 
-    def to_global(self, server: int, message: m.Message) -> None:
+    def from_local(self, server: int, message: Message) -> None:
         self._send("up", server, message)
 
-    def to_local(self, server: int, message: m.Message) -> None:
+    def to_local(self, server: int, message: Message) -> None:
         self._send("down", server, message)
 
-    def _send(self, direction: str, server: int, message: m.Message) -> None:
+    def _send(self, direction: str, server: int, message: Message) -> None:
         self.kept.append((direction, server, message))
         if not self.busy:
             self.deliver()
 
     def deliver(self) -> None:
-        self.busy, waiting = True, deque[tuple[str, int, m.Message]]()
+        self.busy, waiting = True, deque[tuple[str, int, Message]]()
         while self.kept:
             direction, server, message = self.kept.popleft()
             if server in self.away:
                 waiting.append((direction, server, message))
             elif direction == "up":
-                super().to_global(server, message)
+                super().from_local(server, message)
             else:
                 super().to_local(server, message)
         self.busy, self.kept = False, waiting
@@ -62,47 +63,45 @@ class CutLink(InProcessLink):
         self.deliver()
 
 
-def federation(
-    servers: int, users: int, merging: float = 2.0
-) -> tuple[list[LocalServer], GlobalServer]:
+def federation(servers: int, users: int, merging: float = 2.0) -> tuple[list[PaperLocal], PaperGlobal]:
     """Servers that upload every observation, over a link that can be cut."""
-    problem, protocol = fclub.Problem(max(1, users * servers), servers, DIM), fclub.Protocol()
-    bounds, link = ridge_bounds(protocol), CutLink()
-    rules = make_rules(problem, protocol, bounds)
+    protocol = fclub.Protocol()
+    bounds, link = ridge_bounds(protocol), CutLink(m.decode)
+    rules = make_rules(max(1, users * servers), protocol, bounds)
     rng = np.random.default_rng(0)
     locals_ = [
-        LocalServer(
-            s,
+        PaperLocal(
+            str(s),
             Packed.zeros(users, DIM),
             rules,
             bounds.depth,
             EdgeDeletion(UserGraph(users, rng), 0.5, 1.0) if users else OneCluster(),
             NoNoise(),
             NoAccounts(),
-            link,
+            link.uplink(s),
         )
         for s in range(servers)
     ]
-    hub = GlobalServer(DIM, list(range(servers)), rules, 2.0, link)
+    hub = PaperGlobal(DIM, list(range(servers)), rules, 2.0, link)
     link.connect(hub, dict(enumerate(locals_)))
     return locals_, hub
 
 
-def link_of(hub: GlobalServer) -> CutLink:
+def link_of(hub: PaperGlobal) -> CutLink:
     assert isinstance(hub.link, CutLink)
     return hub.link
 
 
-def check_books(locals_: list[LocalServer], hub: GlobalServer) -> None:
+def check_books(locals_: list[PaperLocal], hub: PaperGlobal) -> None:
     """With everybody back: released + kept = seen, and what a server holds plus its pending download
     is its global cluster."""
     seen = sum(int(local.users.counts.sum()) for local in locals_)
     assert hub.reported + sum(local.waiting for local in locals_) == seen
     for row, (server, cluster) in enumerate(hub.members):
         local = locals_[server]
-        c, k = local.ids.index(cluster), hub.state.group[row]
-        held = local.clusters.gram[c] + hub.state.pending_gram[row]
-        np.testing.assert_allclose(held, hub.state.gram[k], atol=1e-9)
+        c, k = local.ids.index(cluster), hub.clusters.group[row]
+        held = local.clusters.gram[c] + hub.clusters.pending_gram[row]
+        np.testing.assert_allclose(held, hub.clusters.gram[k], atol=1e-9)
 
 
 @settings(max_examples=25, deadline=None)
@@ -179,7 +178,7 @@ def test_phases_are_announced_when_the_total_doubles() -> None:
     assert hub.phase == before, "a phase that is not over is not followed by another"
 
 
-def opposed(locals_: list[LocalServer], rounds: int = 400) -> None:
+def opposed(locals_: list[PaperLocal], rounds: int = 400) -> None:
     """Server 0 and 1 are alike, server 2 is not."""
     for _ in range(rounds):
         for local, theta in zip(locals_, (EAST, EAST, NORTH), strict=True):
@@ -198,7 +197,7 @@ def test_a_late_server_joins_its_kind_or_stays_alone(late: int) -> None:
     opposed(locals_)
     hub.close_phase()
     link_of(hub).return_of(late)
-    kinds = {server: int(k) for (server, _), k in zip(hub.members, hub.state.group, strict=True)}
+    kinds = {server: int(k) for (server, _), k in zip(hub.members, hub.clusters.group, strict=True)}
     assert kinds[0] == kinds[1] != kinds[2]
     check_books(locals_, hub)
 
@@ -210,10 +209,10 @@ def test_a_report_that_a_phase_has_overtaken_is_void() -> None:
     hub.begin_phase(2)
     hub.close_phase()
     hub.begin_phase(3)
-    before = str(hub.state_of())
-    data = m.write_statistics(Statistics.zeros(DIM).shifted(1.0))
-    hub.receive(0, m.Report(2, (m.ClusterStatistics(m.write_id(5), data),)))
-    assert str(hub.state_of()) == before
+    before = str(hub.state())
+    data = write_statistics(Statistics.zeros(DIM).shifted(1.0))
+    hub.receive(0, m.Report(2, (m.ClusterStatistics(write_id(5), data),)))
+    assert str(hub.state()) == before
     link_of(hub).return_of(0)
     check_books(locals_, hub)
 
@@ -231,10 +230,10 @@ def test_a_phase_in_which_nobody_answers_closes() -> None:
 
 def test_a_server_without_users_answers_when_the_first_one_comes() -> None:
     (before,), _ = federation(servers=1, users=0)
-    before.receive(m.PhaseStart(1))
+    before.receive(PhaseStart(1))
     (local,), hub = federation(servers=1, users=0)
     hub.begin_phase(1)
-    local.restore(*before.state_of())
+    local.restore(*before.state())
     assert local.asked == 1
     local.observe(local.add_user(), EAST, 1.0)
     assert (local.asked, hub.reported + local.waiting) == (None, 1)
@@ -244,7 +243,7 @@ def test_users_who_come_while_the_first_plan_is_awaited_are_in_it() -> None:
     (local,), hub = federation(servers=1, users=1)
     link_of(hub).away.add(0)
     hub.begin_phase(1)
-    local.receive(m.PhaseStart(1))
+    local.receive(PhaseStart(1))
     row = local.add_user()
     assert local.staged is not None
     assert len(local.staged.labels) == row + 1
@@ -266,8 +265,8 @@ def test_saved_between_report_and_plan_both_ends_go_on(fresh_users: int) -> None
     assert list(hub.reports) == [0]
     again, hub_again = federation(servers=2, users=fresh_users)
     for old, new in zip(locals_, again, strict=True):
-        new.restore(*old.state_of())
-    hub_again.restore(*hub.state_of())
+        new.restore(*old.state())
+    hub_again.restore(*hub.state())
     hub_again.close_phase()
     link_of(hub_again).away.add(1)
     link_of(hub_again).kept = link_of(hub).kept
@@ -282,4 +281,4 @@ def test_communications_add_up() -> None:
 
 
 def test_a_count_can_be_read_alone() -> None:
-    assert m.read_count(m.write_statistics(Statistics(np.eye(3), np.zeros(3), 17))) == 17
+    assert read_count(write_statistics(Statistics(np.eye(3), np.zeros(3), 17))) == 17

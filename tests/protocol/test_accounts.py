@@ -7,8 +7,9 @@ import fclub
 from fclub.errors import InvalidMessage, PrivacyError
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import CDP
-from fclub.protocol import messages as m
-from fclub.protocol.accounts import NoAccounts, TreeAccounts
+from fclub.protocol.messages import PhaseStart
+from fclub.protocol.paper import messages as m
+from fclub.protocol.paper.accounts import NoAccounts, TreeAccounts
 
 SMALL = {"users": 6, "clusters": 2, "servers": 2, "dim": 3, "items": 4, "placement": "spread"}
 
@@ -119,5 +120,5 @@ def test_a_phase_is_answered_once() -> None:
     policy, _ = started()
     before = len(policy.ledger.events)
     with pytest.raises(InvalidMessage, match="phase 1"):
-        policy.servers[0].receive(m.PhaseStart(1))
+        policy.servers[0].receive(PhaseStart(1))
     assert len(policy.ledger.events) == before

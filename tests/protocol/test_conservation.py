@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 import fclub
 from fclub.config import Problem
 from fclub.core.paper.ucb import delay_factor, events_bound
-from fclub.policies.federated import FederatedPolicy, Switches
-from fclub.protocol.messages import Download, Upload, read_id
+from fclub.policies.federated import FederatedPolicy
+from fclub.protocol.messages import read_id
+from fclub.protocol.paper.family import Switches, preset
+from fclub.protocol.paper.messages import Download, Upload
 
 ratios = st.one_of(st.just(1.0), st.floats(1.001, 3.0))
 
@@ -24,7 +26,7 @@ def federation(
     )
     environment.start(seed)
     trigger = "determinant"
-    policy = FederatedPolicy("test", Switches(detection, trigger, noise), **parameters)
+    policy = FederatedPolicy("test", preset(Switches(detection, trigger, noise), ""), **parameters)
     policy.start(environment.problem, environment.server_of, seed=seed)
     return policy, environment
 
@@ -37,7 +39,7 @@ def step(policy: FederatedPolicy, environment: fclub.Environment) -> None:
 
 def check_books(policy: FederatedPolicy) -> None:
     """The conservation law and the invariant of Alg. 4, for every global cluster."""
-    state, world, rules = policy.pack(), policy.hub.state, policy.rules
+    state, world, rules = policy.pack(), policy.hub.clusters, policy.family.rules
     local, eye = state.local, np.eye(policy.problem.dim)
     d = policy.problem.dim
     for k in range(len(world.counts)):
@@ -95,8 +97,8 @@ def test_events_of_a_phase_are_bounded_by_its_growth(noise: str, U: float, D: fl
     for phase in range(1, 10):
         assert policy.clock.phase == phase
         before = {
-            (s.server, number): np.linalg.slogdet(s.clusters.gram[c])[1]
-            for s in policy.servers
+            (int(s.name), number): np.linalg.slogdet(s.clusters.gram[c])[1]
+            for s in policy.servers.values()
             for c, number in enumerate(s.ids)
         }
         policy.link.sent.clear()
@@ -108,10 +110,10 @@ def test_events_of_a_phase_are_bounded_by_its_growth(noise: str, U: float, D: fl
             if isinstance(sent.message, Upload | Download)
         ]
         assert set(events) <= before.keys()
-        for s in policy.servers:
+        for s in policy.servers.values():
             for c, number in enumerate(s.ids):
-                growth = np.linalg.slogdet(s.clusters.gram[c])[1] - before[s.server, number]
-                assert events.count((s.server, number)) <= events_bound(growth, U, D) + 1e-6
+                growth = np.linalg.slogdet(s.clusters.gram[c])[1] - before[int(s.name), number]
+                assert events.count((int(s.name), number)) <= events_bound(growth, U, D) + 1e-6
         step(policy, environment)
 
 
@@ -122,7 +124,7 @@ def test_delay_costs_at_most_gamma(seed: int, U: float, D: float, L: int) -> Non
     policy, environment = federation("off", "none", L, 3, seed, upload_ratio=U, download_ratio=D)
     for _ in range(90):
         step(policy, environment)
-        local, world = policy.pack().local, policy.hub.state
+        local, world = policy.pack().local, policy.hub.clusters
         together = world.gram[0] + local.buffer_gram.sum(axis=0)
         for own in local.gram:
             ratio = np.linalg.eigvals(np.linalg.solve(own, together)).real.max()
@@ -131,7 +133,7 @@ def test_delay_costs_at_most_gamma(seed: int, U: float, D: float, L: int) -> Non
 
 def farthest(policy: FederatedPolicy, theta: np.ndarray) -> float:
     """The distance of θ from a local cluster's estimate as a share of its radius, the largest."""
-    for server in policy.servers:
+    for server in policy.servers.values():
         for row in range(len(server.users.counts)):
             server.recommend(row, np.zeros((1, policy.problem.dim)))
     local = policy.pack().local
@@ -165,8 +167,8 @@ def test_lemma_1_covers_theta(
     for seed in range(runs):
         environment = fclub.make_environment("synthetic", users=6, clusters=1, servers=servers, dim=3)
         environment.start(seed)
-        switches = Switches("off", "determinant", noise)
-        policy = FederatedPolicy("test", switches, alpha=alpha, **parameters)
+        row = preset(Switches("off", "determinant", noise), "")
+        policy = FederatedPolicy("test", row, alpha=alpha, **parameters)
         policy.start(environment.problem, environment.server_of, seed=seed)
         share = 0.0
         for _ in range(100):
@@ -192,11 +194,10 @@ def test_a_full_tree_keeps_data_back() -> None:
     """After t_c uploads the printed queue is empty: nothing more is sent until a new phase renews."""
     environment = fclub.make_environment("synthetic", users=2, clusters=1, servers=1, dim=2)
     environment.start(0)
-    policy = FederatedPolicy(
-        "test", Switches("off", "determinant", "tree"), horizon=2, upload_ratio=3.0, download_ratio=3.0
-    )
+    row = preset(Switches("off", "determinant", "tree"), "")
+    policy = FederatedPolicy("test", row, horizon=2, upload_ratio=3.0, download_ratio=3.0)
     policy.start(environment.problem, environment.server_of, seed=0)
-    allowed = policy.bounds(environment.problem).uploads
+    allowed = policy.family.bounds.uploads
     assert allowed == np.ceil(2 * log(2) / log(3.0))
     for _ in range(400):
         step(policy, environment)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fclub.core.clustering import UserGraph
 from fclub.core.statistics import Packed
-from fclub.protocol.detection import EdgeDeletion, OneCluster
+from fclub.protocol.paper.detection import EdgeDeletion, OneCluster
 
 DIM, DELETION = 3, 1.0
 THETA = np.eye(DIM)
@@ -118,7 +118,7 @@ def test_guests_survive_saving() -> None:
     detector, users = two_clusters(np.random.default_rng(4), sparse=False)
     users = join(detector, users)
     other = EdgeDeletion(UserGraph(0, np.random.default_rng(0)), DELETION, 1.0)
-    other.restore(detector.arrays())
+    other.restore(detector.state())
     assert other.guests == [12]
     np.testing.assert_array_equal(other.detect(users), detector.detect(users))
 

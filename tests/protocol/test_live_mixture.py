@@ -6,38 +6,34 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
-import fclub
 from fclub.core.packing import with_row
 from fclub.core.plus.mixture import newcomer
 from fclub.core.statistics import Packed, Statistics
 from fclub.errors import InvalidMessage
-from fclub.policies.mixture import MixturePolicy
 from fclub.privacy.noise import SeededNoise
-from fclub.protocol import messages as m
-from fclub.protocol import trust
+from fclub.protocol.families import make_family
 from fclub.protocol.link import InProcessLink
-from fclub.protocol.mixture_global import MixtureGlobal
-from fclub.protocol.mixture_local import MixtureLocal
+from fclub.protocol.messages import PhaseStart
+from fclub.protocol.plus import trust
+from fclub.protocol.plus.global_server import PlusGlobal
+from fclub.protocol.plus.local_server import PlusLocal
+from fclub.protocol.seam import Place, Shape
+from fclub.protocol.trust import MAX_CLUSTERS
 
 DIM, HALF = 3, np.sqrt(0.5)
-PROBLEM = fclub.Problem(10, 2, DIM, constant=HALF)
+SHAPE = Shape(DIM, clusters=10, constant=HALF)
 QUICK = {"first_release": 4, "release_ratio": 1.5, "ratio": 1.3, "sweeps": 8}
 
 
-def federation(
-    name: str = "fclub-plus", **parameters: object
-) -> tuple[list[MixtureLocal], MixtureGlobal]:
+def federation(name: str = "fclub-plus", **parameters: object) -> tuple[list[PlusLocal], PlusGlobal]:
     """Two servers without users, each with its own clock."""
-    policy = fclub.make_policy(name, **(QUICK | parameters))
-    assert isinstance(policy, MixturePolicy)
-    link, ledger = InProcessLink(), policy.open_ledger(seeded=True)
-    hub, servers = policy.hub_of([], PROBLEM, link), []
+    family = make_family(name, SHAPE, QUICK | parameters)
+    link, ledger = InProcessLink(family.decode), family.ledger(seeded=True)
+    hub, servers = family.global_server([], link), []
     for number in range(2):
         rng = np.random.default_rng(number)
-        state = policy.round_of(PROBLEM, np.zeros(0, dtype=np.int64))
-        releases = policy.releases_of(state.users, PROBLEM, SeededNoise(rng), ledger, str(number))
-        rules, clock = policy.rules_of(PROBLEM), policy.clock_of()
-        servers.append(MixtureLocal(number, state, rules, releases, rng, link, clock))
+        place = Place(str(number), link.uplink(number), SeededNoise(rng), ledger, rng)
+        servers.append(family.local_server(place, family.users(0), live=True))
     hub.invite(2)
     link.connect(hub, dict(enumerate(servers)))
     return servers, hub
@@ -50,7 +46,7 @@ def kinds() -> Iterator[np.ndarray]:
 
 
 def visit(
-    servers: list[MixtureLocal], hub: MixtureGlobal, rounds: int, users: int = 4, seed: int = 0
+    servers: list[PlusLocal], hub: PlusGlobal, rounds: int, users: int = 4, seed: int = 0
 ) -> None:
     """User u of a server is of kind u % 2; users are added when they first come."""
     rng, theta = np.random.default_rng(seed), list(kinds())
@@ -62,6 +58,9 @@ def visit(
         items = np.column_stack([HALF * np.cos(angles), HALF * np.sin(angles), np.full(5, HALF)])
         x = items[server.recommend(row, items)]
         server.observe(row, x, float(rng.random() < x @ theta[row % 2]))
+        work = server.due()
+        if work is not None:
+            work()
         hub.advance()
 
 
@@ -129,12 +128,12 @@ def test_restored_with_other_users_it_goes_on_alike(name: str) -> None:
     visit(servers, hub, 200)
     again, other = federation(name)
     for old, new in zip(servers, again, strict=True):
-        new.restore(*deepcopy(old.state_of()))
-    other.restore(*deepcopy(hub.state_of()))
+        new.restore(*deepcopy(old.state()))
+    other.restore(*deepcopy(hub.state()))
     visit(servers, hub, 100, users=6, seed=2)
     visit(again, other, 100, users=6, seed=2)
     for old, new in zip(servers, again, strict=True):
-        (arrays, values), (others, same) = old.state_of(), new.state_of()
+        (arrays, values), (others, same) = old.state(), new.state()
         assert values == same
         for key, array in arrays.items():
             np.testing.assert_array_equal(array, others[key])
@@ -143,9 +142,8 @@ def test_restored_with_other_users_it_goes_on_alike(name: str) -> None:
 def test_a_server_with_a_clock_starts_its_own_phases() -> None:
     servers, hub = federation()
     with pytest.raises(InvalidMessage, match="PhaseStart"):
-        servers[0].receive(m.PhaseStart(1))
-    hub.close_phase()
-    hub.advance()
+        servers[0].receive(PhaseStart(1))
+    hub.advance(overdue=True)
     assert hub.phase == 0
 
 
@@ -176,8 +174,7 @@ ONE = np.eye(DIM) / DIM
 def test_what_nobody_can_have_released_is_refused(
     known: Statistics, noise: float, reason: str | None
 ) -> None:
-    policy = fclub.make_policy("fclub-plus")
-    rules = policy.rules_of(PROBLEM)
+    rules = make_family("fclub-plus", SHAPE, {}).rules
     if reason is None:
         trust.check_released(known, noise, rules)
         return
@@ -186,8 +183,8 @@ def test_what_nobody_can_have_released_is_refused(
 
 
 def test_digests_and_shares_that_cannot_be() -> None:
-    rules = fclub.make_policy("cdp-fclub-plus").rules_of(PROBLEM)
-    for present, reason in ((range(trust.MAX_CLUSTERS + 1), "digest of"), ([1, 1], "twice")):
+    rules = make_family("cdp-fclub-plus", SHAPE, {}).rules
+    for present, reason in ((range(MAX_CLUSTERS + 1), "digest of"), ([1, 1], "twice")):
         with pytest.raises(InvalidMessage, match=reason):
             trust.check_digest(present, {}, rules)
     with pytest.raises(InvalidMessage, match="share of 0"):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fclub.core.statistics import Statistics
 from fclub.errors import InvalidMessage
 from fclub.protocol import messages as m
+from fclub.protocol.paper import messages as paper
 
 ids = st.integers(0, 2**64 - 1).map(m.write_id)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -24,20 +25,20 @@ def statistics(draw: st.DrawFn, dim: int | None = None) -> Statistics:
 
 
 written = statistics(dim=2).map(m.write_statistics)
-clusters = st.lists(st.builds(m.ClusterStatistics, ids, written), max_size=3).map(tuple)
-plans = st.builds(m.ClusterPlan, ids, written, st.integers(1, 9), st.integers(0, 9))
+clusters = st.lists(st.builds(paper.ClusterStatistics, ids, written), max_size=3).map(tuple)
+plans = st.builds(paper.ClusterPlan, ids, written, st.integers(1, 9), st.integers(0, 9))
 any_message = st.one_of(
-    st.builds(m.Upload, ids, written),
-    st.builds(m.Download, ids, written),
+    st.builds(paper.Upload, ids, written),
+    st.builds(paper.Download, ids, written),
     st.builds(m.PhaseStart, st.integers(0, 60)),
-    st.builds(m.Report, st.integers(0, 60), clusters),
-    st.builds(m.Plan, st.integers(0, 60), st.booleans(), st.lists(plans, max_size=3).map(tuple)),
+    st.builds(paper.Report, st.integers(0, 60), clusters),
+    st.builds(paper.Plan, st.integers(0, 60), st.booleans(), st.lists(plans, max_size=3).map(tuple)),
 )
 
 
 @given(any_message)
 def test_decode_inverts_encode(message: m.Message) -> None:
-    assert m.decode(m.encode(message)) == message
+    assert paper.decode(m.encode(message)) == message
 
 
 @given(statistics())
@@ -51,19 +52,19 @@ def test_statistics_survive_bit_for_bit(value: Statistics) -> None:
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidMessage):
-        m.decode(data)
+        paper.decode(data)
 
 
 @given(any_message, st.data())
 def test_truncated_bytes_are_refused(message: m.Message, data: st.DataObject) -> None:
     whole = m.encode(message)
     with pytest.raises(InvalidMessage):
-        m.decode(whole[: data.draw(st.integers(0, len(whole) - 1))])
+        paper.decode(whole[: data.draw(st.integers(0, len(whole) - 1))])
 
 
 def test_another_version_is_refused() -> None:
     with pytest.raises(InvalidMessage, match="version 2"):
-        m.decode(msgspec.msgpack.encode([2, ["phase", 1]]))
+        paper.decode(msgspec.msgpack.encode([2, ["phase", 1]]))
 
 
 def test_wrong_lengths_are_refused() -> None:
@@ -88,5 +89,5 @@ def test_numbers_that_are_not_finite_are_refused(value: float) -> None:
 def test_size_tells_nothing(dim: int, number: int, count: int) -> None:
     value = Statistics(np.eye(dim), np.ones(dim), count)
     cluster, data = m.write_id(number), m.write_statistics(value)
-    sizes = len(m.encode(m.Upload(cluster, data))), len(m.encode(m.Download(cluster, data)))
-    assert sizes == m.event_size(dim)
+    sizes = len(m.encode(paper.Upload(cluster, data))), len(m.encode(paper.Download(cluster, data)))
+    assert sizes == paper.event_size(dim)

@@ -11,11 +11,19 @@ from fclub.checks.policy import check_saving
 from fclub.core.statistics import Statistics
 from fclub.core.types import Matrix
 from fclub.errors import InvalidMessage, PrivacyError, UnknownName
-from fclub.policies.mixture import MixturePolicy
+from fclub.policies.federated import FederatedPolicy
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
-from fclub.protocol import messages as m
-from fclub.protocol.mixture_local import MixtureLocal
+from fclub.protocol.messages import (
+    Message,
+    PhaseStart,
+    read_id,
+    read_statistics,
+    write_id,
+    write_statistics,
+)
+from fclub.protocol.plus import messages as m
+from fclub.protocol.plus.local_server import PlusLocal
 
 SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
 QUICK = {"first_release": 10, "release_ratio": 1.3, "ratio": 1.3, "sweeps": 8}
@@ -24,7 +32,7 @@ ROUNDS = 300
 pytestmark = pytest.mark.usefixtures("recorded")
 
 
-def started(name: str, **parameters: object) -> tuple[MixturePolicy, fclub.Environment]:
+def started(name: str, **parameters: object) -> tuple[FederatedPolicy, fclub.Environment]:
     environment = fclub.make_environment("synthetic", **SMALL)
     environment.start(4)
     policy = fclub.make_policy(name, **(QUICK | parameters))
@@ -36,7 +44,7 @@ Change = Callable[[float], float]
 
 
 def play(
-    policy: MixturePolicy,
+    policy: FederatedPolicy,
     environment: fclub.Environment,
     rounds: int = ROUNDS,
     change: Change = float,
@@ -52,11 +60,11 @@ def play(
     return history
 
 
-def digests(policy: MixturePolicy) -> list[tuple[int, m.Digest]]:
+def digests(policy: FederatedPolicy) -> list[tuple[int, m.Digest]]:
     return [(s.server, s.message) for s in policy.link.sent if isinstance(s.message, m.Digest)]
 
 
-def members(server: MixtureLocal) -> dict[int, frozenset[int]]:
+def members(server: PlusLocal) -> dict[int, frozenset[int]]:
     """The users behind each id that the server uses now."""
     count = len(server.labels)
     labels = np.arange(count) if server.rules.separate else server.labels
@@ -77,10 +85,10 @@ def test_a_digest_holds_sums_of_what_was_released(name: str) -> None:
         for number, digest in digests(policy):
             server = policy.servers[number]
             released, clusters = server.releases.released, members(server)
-            assert {m.read_id(cluster) for cluster in digest.present} <= clusters.keys()
+            assert {read_id(cluster) for cluster in digest.present} <= clusters.keys()
             for entry in digest.news:
-                rows = sorted(clusters[m.read_id(entry.cluster)])
-                sent = m.read_statistics(entry.statistics, 4)
+                rows = sorted(clusters[read_id(entry.cluster)])
+                sent = read_statistics(entry.statistics, 4)
                 np.testing.assert_allclose(sent.gram, released.gram[rows].sum(0), atol=1e-9)
                 np.testing.assert_allclose(sent.moment, released.moment[rows].sum(0), atol=1e-9)
                 assert sent.count == released.counts[rows].sum()
@@ -158,7 +166,7 @@ def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
         renamed.update(int(number[user]), x, reward)
     assert [s.data for s in policy.link.sent] == [s.data for s in renamed.link.sent]
     kinds = {type(s.message) for s in policy.link.sent}
-    assert kinds == {m.PhaseStart, m.Digest, m.Shares}
+    assert kinds == {PhaseStart, m.Digest, m.Shares}
 
 
 @pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
@@ -194,7 +202,7 @@ def test_only_news_is_sent() -> None:
                 entries = []
         assert told.isdisjoint(entries)
         told.update(entries)
-    starts = sum(isinstance(s.message, m.PhaseStart) for s in policy.link.sent)
+    starts = sum(isinstance(s.message, PhaseStart) for s in policy.link.sent)
     assert len(digests(policy)) < starts
     policy.hub.begin_phase(98)
     before = len(policy.link.sent)
@@ -205,26 +213,26 @@ def test_only_news_is_sent() -> None:
 def test_a_server_that_does_not_share_says_nothing() -> None:
     policy, environment = started("fclub-plus", share=False)
     play(policy, environment, 100)
-    assert {type(s.message) for s in policy.link.sent} == {m.PhaseStart}
+    assert {type(s.message) for s in policy.link.sent} == {PhaseStart}
     assert len(policy.labels_) == 9
 
 
 def snapshot(end: object) -> str:
-    arrays, values = end.state_of()  # type: ignore[attr-defined]
+    arrays, values = end.state()  # type: ignore[attr-defined]
     return repr([(name, array.tobytes()) for name, array in arrays.items()]) + repr(values)
 
 
 def data(dim: int = 4, count: int = 3) -> bytes:
-    return m.write_statistics(Statistics(np.eye(dim), np.zeros(dim), count))
+    return write_statistics(Statistics(np.eye(dim), np.zeros(dim), count))
 
 
-ONE = m.write_id(77)
+ONE = write_id(77)
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        m.PhaseStart(3),
+        PhaseStart(3),
         m.Digest(3, (b"short",), ()),
         m.Digest(3, (ONE,), ()),
         m.Digest(3, (), (m.News(ONE, data(), 0.0),)),
@@ -237,7 +245,7 @@ ONE = m.write_id(77)
         m.Digest(3, (ONE,), (m.News(ONE, data(), np.inf),)),
     ],
 )
-def test_a_bad_digest_is_refused_and_changes_nothing(message: m.Message) -> None:
+def test_a_bad_digest_is_refused_and_changes_nothing(message: Message) -> None:
     policy, environment = started("fclub-plus")
     play(policy, environment, 60)
     before = snapshot(policy.hub)
@@ -251,7 +259,7 @@ def test_a_digest_without_clusters_is_answered_by_silence() -> None:
     policy.hub.receive(0, m.Digest(1, (), ()))
     policy.link.sent.clear()
     policy.hub.begin_phase(2)
-    assert {type(s.message) for s in policy.link.sent} == {m.PhaseStart}
+    assert {type(s.message) for s in policy.link.sent} == {PhaseStart}
 
 
 def test_a_server_that_nobody_knows_is_refused() -> None:
@@ -276,7 +284,7 @@ def test_a_server_that_nobody_knows_is_refused() -> None:
         m.Shares(3, ((b"short", 0),), (77,), (m.Share(77, data(), 0.0, 1),), 1.0),
     ],
 )
-def test_bad_shares_are_refused_and_change_nothing(message: m.Message) -> None:
+def test_bad_shares_are_refused_and_change_nothing(message: Message) -> None:
     policy, environment = started("fclub-plus")
     play(policy, environment, 60)
     before = snapshot(policy.servers[0])
@@ -293,13 +301,13 @@ def test_above_cdp_every_user_is_a_cluster_of_its_own(level: str) -> None:
     for server in policy.servers.values():
         assert members(server) == {row: frozenset([row]) for row in range(3)}
     for _, digest in digests(policy):
-        assert {m.read_id(cluster) for cluster in digest.present} <= {0, 1, 2}
+        assert {read_id(cluster) for cluster in digest.present} <= {0, 1, 2}
 
 
 class World(NamedTuple):
     """A run; `release` is the round after which the observation of round `TAU` was released."""
 
-    policy: MixturePolicy
+    policy: FederatedPolicy
     choices: list[int]
     estimates: list[np.ndarray]
     release: int
@@ -327,11 +335,11 @@ def world(level: str, flipped: bool) -> World:
     return World(policy, choices, estimates, release)
 
 
-def sent_until(policy: MixturePolicy, observations: int) -> list[bytes]:
+def sent_until(policy: FederatedPolicy, observations: int) -> list[bytes]:
     """The bytes of all phases that started before so many observations."""
     clock = type(policy.clock)(ratio=policy.clock.ratio)
     phases = sum(clock.advance(t) for t in range(observations))
-    starts = [i for i, s in enumerate(policy.link.sent) if isinstance(s.message, m.PhaseStart)]
+    starts = [i for i, s in enumerate(policy.link.sent) if isinstance(s.message, PhaseStart)]
     return [
         s.data for s in policy.link.sent[: starts[3 * phases] if 3 * phases < len(starts) else None]
     ]
@@ -427,9 +435,9 @@ def test_squared_rewards_are_kept_and_files_of_before_are_read() -> None:
     for user in range(9):
         server, row = policy._locate(user)
         mine = [(y - 0.5) ** 2 for other, _, _, y in history if other == user]
-        assert server.state.squares[row] == pytest.approx(sum(mine))
+        assert server.serving.squares[row] == pytest.approx(sum(mine))
     server = policy.servers[0]
     before = snapshot(server)
-    arrays, values = server.state_of()
+    arrays, values = server.state()
     server.restore({k: v.copy() for k, v in arrays.items() if k != "round.squares"}, values)
     assert snapshot(server) == before

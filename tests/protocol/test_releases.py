@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.config import Problem
 from fclub.core.noise import root_weights
 from fclub.core.statistics import Packed, observe
 from fclub.core.types import Matrix
@@ -14,7 +13,7 @@ from fclub.privacy.levels import level_named
 from fclub.privacy.noise import SeededNoise
 from fclub.privacy.plan import StreamPlan, plan_stream
 from fclub.privacy.sensitivity import Domain
-from fclub.protocol.releases import ExactReleases, PrivateReleases
+from fclub.protocol.plus.releases import ExactReleases, PrivateReleases
 
 DIM, ROWS = 3, 2
 PLAN = plan_stream(1.0, 0.1, Domain(), first=4, ratio=1.5)
@@ -49,7 +48,7 @@ def feed(users: Packed, row: int, count: int, seed: int = 0) -> None:
 
 
 def copied(releases: PrivateReleases) -> dict[str, np.ndarray]:
-    return {name: np.array(array) for name, array in releases.arrays().items()}
+    return {name: np.array(array) for name, array in releases.state().items()}
 
 
 def assert_same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> None:
@@ -65,7 +64,7 @@ def test_exact_releases_are_the_users_statistics() -> None:
     releases.advance()
     assert releases.released is users
     assert not np.any(releases.noise)
-    assert releases.arrays() == {}
+    assert releases.state() == {}
     releases.restore({}, users)
     assert releases.released is users
 
@@ -192,7 +191,7 @@ def test_a_release_that_could_not_be_stored_is_made_later() -> None:
 
 
 def test_the_constants_square_is_released_without_noise() -> None:
-    domain = Domain.of(Problem(ROWS, 1, DIM, 0.5))
+    domain = Domain.of(0.5)
     users, releases, _ = make(0.3, plan_stream(1.0, 0.1, domain, first=4))
     feed(users, 0, 5)
     releases.advance()

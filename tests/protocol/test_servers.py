@@ -10,12 +10,21 @@ from fclub.core.statistics import Packed, Statistics
 from fclub.errors import InvalidMessage, NumericalError
 from fclub.policies.federated import FederatedPolicy
 from fclub.privacy.noise import NoNoise, SeededNoise
-from fclub.protocol import messages as m
-from fclub.protocol.accounts import NoAccounts
-from fclub.protocol.detection import OneCluster
-from fclub.protocol.global_server import GlobalServer
 from fclub.protocol.link import Communications, InProcessLink
-from fclub.protocol.local_server import LocalServer
+from fclub.protocol.messages import (
+    Decoder,
+    Message,
+    PhaseStart,
+    read_id,
+    read_statistics,
+    write_id,
+    write_statistics,
+)
+from fclub.protocol.paper import messages as m
+from fclub.protocol.paper.accounts import NoAccounts
+from fclub.protocol.paper.detection import OneCluster
+from fclub.protocol.paper.global_server import PaperGlobal
+from fclub.protocol.paper.local_server import PaperLocal
 
 FEDERATED = ["cdp-fclub-dc", "fclub-dc", "fclub", "homo-dc", "homo"]
 SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
@@ -55,7 +64,7 @@ def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
     sent = [(s.upwards, s.server, s.data) for s in policy.link.sent]
     assert sent == [(s.upwards, s.server, s.data) for s in renamed.link.sent]
     kinds = {type(s.message) for s in policy.link.sent}
-    assert kinds == {m.Upload, m.Download, m.PhaseStart, m.Report, m.Plan}
+    assert kinds == {m.Upload, m.Download, PhaseStart, m.Report, m.Plan}
 
 
 @pytest.mark.usefixtures("recorded")
@@ -79,16 +88,16 @@ def test_ids_change_exactly_when_the_membership_does(name: str) -> None:
     known: dict[tuple[int, int], frozenset[int]] = {}
     for _ in range(300):
         step(policy, environment)
-        for server in policy.servers:
+        for server in policy.servers.values():
             assert len(set(server.ids)) == len(server.ids)
             for c, number in enumerate(server.ids):
                 members = frozenset(np.flatnonzero(server.cluster_of == c).tolist())
-                assert known.setdefault((server.server, number), members) == members
+                assert known.setdefault((int(server.name), number), members) == members
     assert len(set(known.items())) == len({(server, users) for (server, _), users in known.items()})
     if not name.startswith("homo"):
         assert len(known) > 3, "no cluster was ever split"
     mentioned = {
-        (s.server, m.read_id(entry.cluster))
+        (s.server, read_id(entry.cluster))
         for s in policy.link.sent
         if isinstance(s.message, m.Report)
         for entry in s.message.clusters
@@ -118,7 +127,7 @@ def test_the_noise_is_in_what_is_sent(epsilon: float) -> None:
     policy, environment = started(
         "cdp-fclub-dc", epsilon=epsilon, horizon=300, deletion=np.inf, merging=np.inf
     )
-    rules, reports = policy.rules, []
+    rules, reports = policy.family.rules, []
     received: dict[int, Statistics] = {}
     leaves = dict.fromkeys(range(3), 1)
     for _ in range(300):
@@ -126,12 +135,12 @@ def test_the_noise_is_in_what_is_sent(epsilon: float) -> None:
             own = policy.servers[sent.server].users
             if isinstance(sent.message, m.Report):
                 (entry,) = sent.message.clusters
-                report = m.read_statistics(entry.statistics, 4).shifted(-rules.report_shift)
+                report = read_statistics(entry.statistics, 4).shifted(-rules.report_shift)
                 received.setdefault(sent.server, report)
                 gram, moment = report.gram - own.gram.sum(0), report.moment - own.moment.sum(0)
                 reports += whitened(gram, moment, rules.noise_std)
             if isinstance(sent.message, m.Upload):
-                change = m.read_statistics(sent.message.statistics, 4).shifted(-rules.upload_shift)
+                change = read_statistics(sent.message.statistics, 4).shifted(-rules.upload_shift)
                 total = received[sent.server] = received[sent.server] + change
                 leaves[sent.server] += 1
                 std = rules.noise_std * np.sqrt(leaves[sent.server].bit_count())
@@ -148,7 +157,7 @@ def test_the_noise_is_in_what_is_sent(epsilon: float) -> None:
 def test_statistics_that_are_indefinite_are_reported() -> None:
     policy, environment = started("fclub-dc")
     step(policy, environment)
-    for server in policy.servers:
+    for server in policy.servers.values():
         server.clusters.gram[:] *= -1.0
         server.clusters.buffer_count[:] = 1
         server.clusters.fresh[:] = False
@@ -160,52 +169,52 @@ def test_statistics_that_are_indefinite_are_reported() -> None:
 
 def make_pair(
     link: InProcessLink | None = None, private: bool = False
-) -> tuple[LocalServer, GlobalServer]:
+) -> tuple[PaperLocal, PaperGlobal]:
     """One local server with two users, and its global server; every observation is uploaded."""
-    problem, protocol = fclub.Problem(2, 1, 2), fclub.Protocol()
-    bounds = tree_bounds(problem, protocol, fclub.Privacy()) if private else ridge_bounds(protocol)
+    protocol = fclub.Protocol()
+    bounds = tree_bounds(2, 2, protocol, fclub.Privacy()) if private else ridge_bounds(protocol)
     noise = SeededNoise(np.random.default_rng(0)) if private else NoNoise()
-    rules, link = make_rules(problem, protocol, bounds), link or InProcessLink()
-    local = LocalServer(
-        0, Packed.zeros(2, 2), rules, bounds.depth, OneCluster(), noise, NoAccounts(), link
+    rules, link = make_rules(2, protocol, bounds), link or InProcessLink(m.decode)
+    local = PaperLocal(
+        "0", Packed.zeros(2, 2), rules, bounds.depth, OneCluster(), noise, NoAccounts(), link.uplink(0)
     )
-    hub = GlobalServer(2, [0], rules, 2.0, link)
+    hub = PaperGlobal(2, [0], rules, 2.0, link)
     link.connect(hub, {0: local})
     return local, hub
 
 
 def test_messages_that_go_the_wrong_way_are_refused() -> None:
     local, hub = make_pair()
-    data = m.write_statistics(Statistics.zeros(2))
+    data = write_statistics(Statistics.zeros(2))
     with pytest.raises(InvalidMessage, match="Plan"):
         hub.receive(0, m.Plan(1, False, ()))
     with pytest.raises(InvalidMessage, match="Upload"):
-        local.receive(m.Upload(m.write_id(0), data))
+        local.receive(m.Upload(write_id(0), data))
 
 
 def test_an_upload_of_an_unknown_cluster_is_refused() -> None:
     _, hub = make_pair()
     hub.begin_phase(1)
-    before = {name: array.copy() for name, array in hub.state_of()[0].items()}
-    data = m.write_statistics(Statistics.zeros(2))
+    before = {name: array.copy() for name, array in hub.state()[0].items()}
+    data = write_statistics(Statistics.zeros(2))
     for server, number in ((0, 7), (1, 0)):
         with pytest.raises(InvalidMessage, match=str(number)):
-            hub.receive(server, m.Upload(m.write_id(number), data))
-    for name, array in hub.state_of()[0].items():
+            hub.receive(server, m.Upload(write_id(number), data))
+    for name, array in hub.state()[0].items():
         np.testing.assert_array_equal(array, before[name])
 
 
-@pytest.mark.parametrize("statistics", [b"", m.write_statistics(Statistics.zeros(3))])
+@pytest.mark.parametrize("statistics", [b"", write_statistics(Statistics.zeros(3))])
 def test_a_bad_plan_is_refused_and_a_good_one_can_still_come(statistics: bytes) -> None:
     local, hub = make_pair()
     hub.begin_phase(1)
-    good = m.write_statistics(Statistics(np.eye(2), np.zeros(2), 0))
+    good = write_statistics(Statistics(np.eye(2), np.zeros(2), 0))
     local.link = type("Silent", (), {"to_global": lambda *_: None})()
-    local.receive(m.PhaseStart(2))
-    number = m.write_id(local.ids[0])
+    local.receive(PhaseStart(2))
+    number = write_id(local.ids[0])
     for bad in (
         m.Plan(2, True, ()),
-        m.Plan(2, True, (m.ClusterPlan(m.write_id(99), good, 1, 0),)),
+        m.Plan(2, True, (m.ClusterPlan(write_id(99), good, 1, 0),)),
         m.Plan(2, True, (m.ClusterPlan(number, statistics, 1, 0),)),
     ):
         with pytest.raises(InvalidMessage):
@@ -219,57 +228,57 @@ def test_a_plan_nobody_asked_for_is_void() -> None:
     local, hub = make_pair()
     hub.begin_phase(1)
     before = local.clusters.gram.copy()
-    data = m.write_statistics(Statistics(7 * np.eye(2), np.zeros(2), 9))
-    local.receive(m.Plan(1, True, (m.ClusterPlan(m.write_id(0), data, 1, 0),)))
+    data = write_statistics(Statistics(7 * np.eye(2), np.zeros(2), 9))
+    local.receive(m.Plan(1, True, (m.ClusterPlan(write_id(0), data, 1, 0),)))
     np.testing.assert_array_equal(local.clusters.gram, before)
 
 
 def test_an_upload_that_takes_away_is_refused() -> None:
     _, hub = make_pair()
     hub.begin_phase(1)
-    data = m.write_statistics(Statistics(np.zeros((2, 2)), np.zeros(2), -1))
+    data = write_statistics(Statistics(np.zeros((2, 2)), np.zeros(2), -1))
     with pytest.raises(InvalidMessage, match="-1"):
-        hub.receive(0, m.Upload(m.write_id(0), data))
+        hub.receive(0, m.Upload(write_id(0), data))
 
 
 def test_a_download_for_a_cluster_that_is_gone_is_dropped() -> None:
     local, hub = make_pair()
     hub.begin_phase(1)
     before = local.clusters.gram.copy()
-    local.receive(m.Download(m.write_id(99), m.write_statistics(Statistics(np.eye(2), np.ones(2), 3))))
+    local.receive(m.Download(write_id(99), write_statistics(Statistics(np.eye(2), np.ones(2), 3))))
     np.testing.assert_array_equal(local.clusters.gram, before)
 
 
 class _SlowLink(InProcessLink):
     """Keeps what goes up until it is let through."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: list[m.Message] | None = None
+    def __init__(self, decode: Decoder) -> None:
+        super().__init__(decode)
+        self.waiting: list[Message] | None = None
 
-    def to_global(self, server: int, message: m.Message) -> None:
+    def from_local(self, server: int, message: Message) -> None:
         if self.waiting is None:
-            super().to_global(server, message)
+            super().from_local(server, message)
         else:
             self.waiting.append(message)
 
     def let_through(self) -> None:
         messages, self.waiting = self.waiting or [], None
         for message in messages:
-            self.to_global(0, message)
+            self.from_local(0, message)
 
 
-def wait_for_a_plan(detector: OneCluster, rows: tuple[int, ...], private: bool = False) -> LocalServer:
+def wait_for_a_plan(detector: OneCluster, rows: tuple[int, ...], private: bool = False) -> PaperLocal:
     """Observations while the report is on its way; then the plan comes."""
-    local, hub = make_pair(_SlowLink(), private)
+    local, hub = make_pair(_SlowLink(m.decode), private)
     hub.begin_phase(1)
     local.detector = detector
-    local.link.waiting = []
+    hub.link.waiting = []
     hub.begin_phase(2)
     for row in rows:
         local.observe(row, np.array([1.0, 0.0]), 1.0)
-    assert [type(message) for message in local.link.waiting] == [m.Report], "uploads wait for the plan"
-    local.link.let_through()
+    assert [type(message) for message in hub.link.waiting] == [m.Report], "uploads wait for the plan"
+    hub.link.let_through()
     assert local.staged is None
     held_by_all = hub.reported + int(local.clusters.buffer_count.sum())
     assert held_by_all == int(local.users.counts.sum()) == len(rows)
@@ -287,7 +296,7 @@ def test_observations_before_a_new_plan_enter_its_buffers() -> None:
 def test_observations_before_an_unchanged_plan_are_uploaded_after_it(private: bool) -> None:
     local = wait_for_a_plan(OneCluster(), (0, 1, 1), private)
     assert local.clusters.counts.tolist() == [3]
-    assert local.link.communications.uploads > 0
+    assert local.link.link.communications.uploads > 0
 
 
 def test_a_report_after_a_newcomer_has_another_id() -> None:
@@ -311,14 +320,14 @@ def test_a_report_after_a_newcomer_has_another_id() -> None:
 
 
 def test_a_newcomer_between_report_and_plan_is_in_the_next_report() -> None:
-    local, hub = make_pair(_SlowLink())
+    local, hub = make_pair(_SlowLink(m.decode))
     hub.begin_phase(1)
     local.observe(0, np.array([1.0, 0.0]), 1.0)
     local.add_user()
-    local.link.waiting = []
+    hub.link.waiting = []
     hub.begin_phase(2)
     local.observe(local.add_user(), np.array([1.0, 0.0]), 1.0)
-    local.link.let_through()
+    hub.link.let_through()
     (reported,) = local.ids
     assert local.cluster_of.tolist() == [0, 0, 0, 0]
     assert local.clusters.buffer_count.tolist() == [1]
@@ -330,15 +339,15 @@ def test_a_newcomer_between_report_and_plan_is_in_the_next_report() -> None:
 @pytest.mark.parametrize("private", [False, True])
 def test_what_is_held_is_bounded(private: bool) -> None:
     """Exact uploads are held as a sum; noisy ones stay apart, and a tree has only so many."""
-    local, hub = make_pair(_SlowLink(), private)
+    local, hub = make_pair(_SlowLink(m.decode), private)
     hub.begin_phase(1)
-    local.link.waiting = []
+    hub.link.waiting = []
     hub.begin_phase(2)
     for _ in range(1_000):
         local.observe(0, np.array([1.0, 0.0]), 1.0)
     most = local.rules.uploads if private else 1
     assert 1 <= len(local.held) <= most
-    local.link.let_through()
+    hub.link.let_through()
     assert (local.held, local.staged) == ([], None)
     assert hub.reported + local.clusters.buffer_count.sum() == 1_000
 
@@ -356,6 +365,6 @@ def test_communications_count_by_kind() -> None:
     assert counted.total == counted.uploads + counted.downloads + counted.phases
     assert counted.as_dict()["total"] == counted.total
     compiled = Communications()
-    compiled.count_events(3, 2, 4)
+    compiled.count_events(3, 2, m.event_size(4))
     upload, download = m.event_size(4)
     assert (compiled.messages, compiled.bytes) == (5, 3 * upload + 2 * download)

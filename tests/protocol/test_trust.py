@@ -12,15 +12,16 @@ from fclub.core.paper.ucb import Rules, make_rules, ridge_bounds, tree_bounds
 from fclub.core.statistics import Statistics
 from fclub.core.types import Floats
 from fclub.errors import InvalidMessage
-from fclub.protocol.trust import MAX_COUNT, check_report, check_upload
+from fclub.protocol.paper.trust import check_report, check_upload
+from fclub.protocol.trust import MAX_COUNT
 
 DIM = 3
-PROBLEM, PROTOCOL = fclub.Problem(4, 2, DIM), fclub.Protocol()
+PROTOCOL = fclub.Protocol()
 
 
 def rules(private: bool = False) -> Rules:
-    bounds = tree_bounds(PROBLEM, PROTOCOL, fclub.Privacy()) if private else ridge_bounds(PROTOCOL)
-    return make_rules(PROBLEM, PROTOCOL, bounds)
+    bounds = tree_bounds(DIM, 4, PROTOCOL, fclub.Privacy()) if private else ridge_bounds(PROTOCOL)
+    return make_rules(4, PROTOCOL, bounds)
 
 
 def honest(x: Floats, y: Floats) -> Statistics:

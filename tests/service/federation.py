@@ -6,14 +6,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.random import SeedSequence
 
-from fclub.core.types import Matrix
+from fclub.config import Problem
+from fclub.core.types import Indices, Matrix
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import FclubError
 from fclub.policies.base import Policy
-from fclub.policies.mixture import MixturePolicy
+from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import make_policy
+from fclub.policies.rows import Rows
 from fclub.privacy.noise import NoiseSource
+from fclub.protocol.families import PRESETS
+from fclub.protocol.federation import Federation
+from fclub.protocol.seam import Shape
 from fclub.service.global_node import GlobalNode
 from fclub.service.local_node import GLOBAL, LocalNode
 from fclub.service.parts import global_node, local_node
@@ -95,28 +101,36 @@ class Pump:
 
 def totals(pump: Pump) -> tuple[int, int, int]:
     """Observations: own, known to the global server, not known to it yet."""
-    own = sum(int(node.server.users.counts.sum()) for node in pump.locals.values())
+    own = sum(int(node.server.counts.sum()) for node in pump.locals.values())
     waiting = sum(node.server.waiting for node in pump.locals.values())
     return own, pump.hub.server.reported, waiting
 
 
-class OwnClocks(MixturePolicy):
-    """The simulation's policy, with servers that keep their own clocks as in a live federation."""
+class Live(Federation):
+    """The simulation's federation, with servers that keep their own clocks as live ones do."""
 
-    def _begin_phase_if_due(self, observations: int) -> None:
-        """The global server starts nothing."""
-
-    def after_round(self) -> None:
+    def advance(self, observations: int) -> None:
+        for server in self.servers.values():
+            work = server.due()
+            if work is not None:
+                work()
         self.hub.advance()
+
+
+class OwnClocks(FederatedPolicy):
+    def _start(self, problem: Problem, server_of: Indices, seed: SeedSequence, seeded: bool) -> None:
+        self.rows = Rows.by_server(server_of, problem.servers)
+        self.family = self._constants.family(Shape(problem.dim, problem.users, problem.constant))
+        self.federation = Live(self.family, self.rows.row_of, self.rows.first, seed, seeded)
 
 
 def in_process(name: str, environment: Synthetic, **parameters: object) -> Policy:
     """The simulation's policy, with phases started as in a live federation."""
     if name.endswith("plus"):
-        mixture = OwnClocks(name, name.startswith("cdp"), **parameters)
+        mixture = OwnClocks(name, PRESETS[name], **parameters)
         mixture.start(environment.problem, environment.server_of, seed=0)
         for server in mixture.servers.values():
-            server.clock, server.rng = mixture.clock_of(), np.random.default_rng(0)
+            server.clock, server.rng = mixture.family.clock(), np.random.default_rng(0)
         return mixture
     policy = make_policy(name, cluster_bound=CLUSTER_BOUND, **parameters)
     policy.start(environment.problem, environment.server_of, seed=0)

@@ -35,7 +35,7 @@ def state(node: LocalNode) -> tuple[object, ...]:
     read = node.store.reader.execute
     wait_for(lambda: node.channel.sent == node.channel.confirmed and node.server.staged is None)
     wait_for(lambda: read("SELECT coalesce(max(entry), 0) FROM log").fetchone() == (node.entry,))
-    arrays, values = node.server.state_of()
+    arrays, values = node.server.state()
     stored = [
         read(f"SELECT count(*) FROM {table}").fetchone()
         for table in ("decisions", "decisions WHERE reward IS NOT NULL", "users", "log", "ledger")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from fclub.cli.privacy import app
 from fclub.environments.synthetic import Synthetic
-from fclub.errors import InvalidFile, InvalidMessage, PrivacyError, UnknownName, WrongDirection
+from fclub.errors import InvalidFile, InvalidMessage, PrivacyError, UnknownName
 from fclub.privacy.ledger import ReleaseEvent
 from fclub.protocol.messages import PhaseStart
 from fclub.service.books import read_books
@@ -166,15 +166,6 @@ def test_a_global_server_cannot_have_the_same_phase_twice(tmp_path: Path) -> Non
     with pytest.raises(InvalidMessage, match="was answered"):
         pump.run()
     assert node.books.entries == entries
-    pump.close()
-
-
-def test_servers_send_one_way_only(tmp_path: Path) -> None:
-    pump, _ = federation(tmp_path, PRIVATE, 0)
-    with pytest.raises(WrongDirection):
-        pump.locals["s0"].to_local(0, PhaseStart(1))
-    with pytest.raises(WrongDirection):
-        pump.hub.to_global(0, PhaseStart(1))
     pump.close()
 
 

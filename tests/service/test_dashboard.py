@@ -19,15 +19,15 @@ from fclub.environments.synthetic import Synthetic
 from fclub.environments.world import HALF
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import SecureNoise
+from fclub.protocol.paper.limits import events_limit
 from fclub.service.dashboard.global_view import GlobalView
 from fclub.service.dashboard.history import History
-from fclub.service.dashboard.limits import communication_limit
 from fclub.service.dashboard.local_view import LocalView
 from fclub.service.dashboard.partition import compare
 from fclub.service.dashboard.routes import TYPES, read_files
 from fclub.service.fleet import Server
 from fclub.service.monitoring import Monitor
-from fclub.service.parts import rules_of
+from fclub.service.parts import family_of
 from fclub.service.serve import local_app
 from fclub.service.settings import Model
 from fclub.service.visitors import RandomChoice, Rival, Tally
@@ -182,8 +182,8 @@ def test_mixture_servers_are_shown_in_the_same_words(tmp_path: Path, name: str) 
 
 
 def test_without_delay_the_limit_is_everything() -> None:
-    rules = rules_of(Model(policy="fclub", dim=3))
-    assert communication_limit(rules, 3, 100, 4, 5) == 400.0
+    rules = family_of(Model(policy="fclub", dim=3)).rules
+    assert events_limit(rules, 3, 100, 4, 5) == 400.0
 
 
 def first_events(client: httpx.Client, number: int) -> list[tuple[str, object]]:
@@ -244,7 +244,7 @@ def test_a_large_federation_is_described_quickly(pump: Pump) -> None:
     """Fifty servers and two thousand local clusters: an event of well under a megabyte."""
     rng = np.random.default_rng(0)
     pump.hub.server.members = [(k % 2, k) for k in range(2000)]
-    pump.hub.server.state = GlobalClusters.zeros(rng.integers(0, 300, 2000), DIM)
+    pump.hub.server.clusters = GlobalClusters.zeros(rng.integers(0, 300, 2000), DIM)
     assert len(json.dumps(GlobalView(pump.hub, pump.model).state())) < 200_000
 
 

@@ -59,7 +59,7 @@ def shuffle(node: Any, seed: int, servers: int, clusters: int, groups: int) -> N
     state = GlobalClusters.zeros(group, DIM)
     state.counts[:] = rng.integers(0, 10_000, groups)
     node.server.members = [(k % servers, k) for k in range(clusters)]
-    node.server.state = state
+    node.server.clusters = state
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from fclub.cli.main import COMMANDS
 from fclub.paths import cache_root
 from fclub.service.broker import find_broker
-from fclub.service.parts import rules_of
+from fclub.service.parts import family_of
 from fclub.service.security import global_permissions, permissions
 from fclub.service.settings import GlobalSettings, LocalSettings, load_settings
 
@@ -38,7 +38,7 @@ def test_the_settings_are_valid_and_agree() -> None:
     secrets = {"FCLUB_NAME": "north", "FCLUB_NATS__USER": "north"}
     local = load_settings(LocalSettings, DEPLOY / "local.toml", {}, secrets)
     hub = load_settings(GlobalSettings, DEPLOY / "global.toml", {}, {})
-    assert rules_of(local.model) == rules_of(hub.model)
+    assert family_of(local.model).fingerprint() == family_of(hub.model).fingerprint()
     assert local.name in hub.servers
 
 

@@ -17,19 +17,9 @@ from hypothesis import strategies as st
 from fclub.core.statistics import Statistics
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import OutOfOrder, Quarantined
-from fclub.protocol.local_server import LocalServer
-from fclub.protocol.messages import (
-    ClusterStatistics,
-    Digest,
-    Download,
-    Message,
-    News,
-    Report,
-    Upload,
-    encode,
-    write_id,
-    write_statistics,
-)
+from fclub.protocol.messages import Message, encode, write_id, write_statistics
+from fclub.protocol.paper.messages import ClusterStatistics, Download, Report, Upload
+from fclub.protocol.plus.messages import Digest, News
 from fclub.service.frames import VERSION, Numbered, Receipt, encode_frame
 from fclub.service.global_node import QUARANTINE_AFTER
 from fclub.service.local_node import GLOBAL
@@ -58,7 +48,7 @@ def federation(path: Path, policy: str, rounds: int = 40) -> Pump:
 def sample(pump: Pump) -> Message:
     """A message that server s0 could send next."""
     server = pump.locals["s0"].server
-    if isinstance(server, LocalServer):
+    if pump.model.policy.endswith("dc"):
         return upload(pump, server.rules.upload_shift * np.eye(DIM) + ONE, ZERO, 1)
     statistics = write_statistics(Statistics(50.0 * ONE, ZERO, 100))
     news = News(write_id(10**6), statistics, server.rules.least_noise)
@@ -73,7 +63,7 @@ def pump(tmp_path: Path) -> Iterator[Pump]:
 
 
 def state(pump: Pump) -> Any:
-    arrays, values = pump.hub.server.state_of()
+    arrays, values = pump.hub.server.state()
     frozen = {name: array.tobytes() for name, array in arrays.items()}
     return copy.deepcopy((frozen, values, pump.hub.peers["s0"].channel.counters()))
 
@@ -287,7 +277,7 @@ def fuzz(pump: Pump, pick: st.DataObject) -> None:
     before = state(pump)
     if refuse(pump, "s0", data) is not None:
         assert state(pump) == before
-    arrays, _ = pump.hub.server.state_of()
+    arrays, _ = pump.hub.server.state()
     assert all(np.isfinite(array).all() for array in arrays.values())
 
 

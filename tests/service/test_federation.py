@@ -35,7 +35,7 @@ def test_a_federation_of_nodes_equals_the_simulation(tmp_path: Path, name: str) 
     assert choices == expected
     assert policy.hub.phase == pump.hub.server.phase
     assert policy.hub.members == pump.hub.server.members
-    for ours, theirs in zip(pump.hub.server.state, policy.hub.state, strict=True):
+    for ours, theirs in zip(pump.hub.server.clusters, policy.hub.clusters, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert pump.hub.communications.uploads == policy.communications.uploads
     pump.close()
@@ -85,10 +85,10 @@ def check_invariant(pump: Pump) -> None:
     hub = pump.hub.server
     for row, (number, cluster) in enumerate(hub.members):
         local = pump.locals[f"s{number}"].server
-        c, k = local.ids.index(cluster), hub.state.group[row]
-        assert local.clusters.counts[c] + hub.state.pending_count[row] == hub.state.counts[k]
-        held = local.clusters.gram[c] + hub.state.pending_gram[row]
-        np.testing.assert_allclose(held, hub.state.gram[k], rtol=1e-9, atol=1e-9)
+        c, k = local.ids.index(cluster), hub.clusters.group[row]
+        assert local.clusters.counts[c] + hub.clusters.pending_count[row] == hub.clusters.counts[k]
+        held = local.clusters.gram[c] + hub.clusters.pending_gram[row]
+        np.testing.assert_allclose(held, hub.clusters.gram[k], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("policy", ["fclub-dc", "cdp-fclub-dc"])
@@ -99,9 +99,9 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path: Path, policy: str) ->
     pump = Pump(tmp_path, model_of(environment, policy), 2)
     for step in range(12):
         play(pump, environment, 10)
-        before = [*pump.hub.server.state, *pump.locals["s0"].server.clusters]
+        before = [*pump.hub.server.clusters, *pump.locals["s0"].server.clusters]
         pump.restart(snapshot=step % 3 == 2)
-        after = [*pump.hub.server.state, *pump.locals["s0"].server.clusters]
+        after = [*pump.hub.server.clusters, *pump.locals["s0"].server.clusters]
         for old, new in zip(before, after, strict=True):
             np.testing.assert_array_equal(old, new)
     own, reported, waiting = totals(pump)

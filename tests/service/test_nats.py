@@ -98,7 +98,7 @@ def check_replay(path: Path, broker: LocalBroker, name: str, rounds: int) -> Non
         policy.update(user, items[index], reward(index))
         expected.append(index)
     assert choices == expected
-    ours, theirs = federation.hub.server.state_of()[0], policy.hub.state_of()[0]
+    ours, theirs = federation.hub.server.state()[0], policy.hub.state()[0]
     assert ours.keys() == theirs.keys()
     for key in ours:
         np.testing.assert_array_equal(ours[key], theirs[key])

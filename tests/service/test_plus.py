@@ -40,7 +40,7 @@ def states(pump: Pump) -> list[tuple[dict[str, bytes], dict[str, object]]]:
     """Of all servers, to the last bit."""
     found = []
     for node in (pump.hub, *pump.locals.values()):
-        arrays, values = node.server.state_of()
+        arrays, values = node.server.state()
         found.append(({key: array.tobytes() for key, array in arrays.items()}, repr(values)))
     return found
 
@@ -58,7 +58,7 @@ def test_a_federation_of_nodes_equals_the_simulation(tmp_path: Path) -> None:
         policy.update(user, items[index], reward(index))
         expected.append(index)
     assert choices == expected
-    (ours, mine), (theirs, yours) = pump.hub.server.state_of(), policy.hub.state_of()
+    (ours, mine), (theirs, yours) = pump.hub.server.state(), policy.hub.state()
     assert mine == yours
     assert len(mine["known"]) > 3
     for key in ours:
@@ -90,10 +90,10 @@ def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(
     pump = Pump(tmp_path, model_of(environment, name, **(SOON if "cdp" in name else {})), 3)
     play(pump, environment, 100)
     pump.away.add("s1")
-    before, estimate = pump.hub.server.released_by(1), pump.locals["s1"].server.state.theta.copy()
+    before, estimate = pump.hub.server.released_by(1), pump.locals["s1"].server.serving.theta.copy()
     play(pump, environment, 200)
     assert pump.hub.server.released_by(1) == before
-    assert np.any(pump.locals["s1"].server.state.theta != estimate), "it goes on learning"
+    assert np.any(pump.locals["s1"].server.serving.theta != estimate), "it goes on learning"
     assert pump.locals["s1"].server.unanswered
     pump.come_back("s1")
     for number, node in enumerate(pump.locals.values()):

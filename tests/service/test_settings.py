@@ -9,7 +9,7 @@ import pytest
 
 from fclub.errors import InvalidFile, InvalidSetting, PrivacyError, UnknownName
 from fclub.privacy.noise import SeededNoise
-from fclub.service.parts import local_node, policy_of
+from fclub.service.parts import family_of, local_node
 from fclub.service.security import Guard, hash_token, new_token
 from fclub.service.settings import Http, LocalSettings, Model, load_settings, parse_assignments
 
@@ -80,7 +80,7 @@ def test_parameters_of_the_policy_have_the_types_of_its_defaults(tmp_path: Path)
     expected = {"level": "interactive", "margin": 2, "epsilon": 5.0, "delta": 1e-6, "centre": False}
     assert model.parameters == expected
     assert type(model.parameters["epsilon"]) is float
-    privacy = policy_of(model).privacy
+    privacy = family_of(model).privacy
     assert privacy is not None
     assert (privacy.epsilon, privacy.delta) == (5.0, 1e-6)
 
@@ -100,9 +100,9 @@ def test_what_is_no_truth_value_is_not_taken_for_true(tmp_path: Path, text: str)
 def test_unknown_policies_and_parameters_are_refused() -> None:
     for model in (Model(policy="linucb", dim=3), Model(policy="none", dim=3)):
         with pytest.raises(InvalidSetting, match=r"model\.policy"):
-            policy_of(model)
+            family_of(model)
     with pytest.raises(UnknownName, match="colour"):
-        policy_of(Model(dim=3, parameters={"colour": 1}))
+        family_of(Model(dim=3, parameters={"colour": 1}))
 
 
 def test_tokens() -> None:

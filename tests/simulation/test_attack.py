@@ -8,12 +8,11 @@ from numpy.random import SeedSequence
 
 from fclub.core.types import Matrix
 from fclub.errors import UnknownName
-from fclub.policies.federated import FederatedPolicy
-from fclub.policies.mixture import MixturePolicy
 from fclub.privacy.audit import audit
 from fclub.privacy.noise import SeededNoise
-from fclub.protocol.releases import ExactReleases
-from fclub.simulation.attack import MixtureTarget, PolicyTarget, PrintedTarget, make_target
+from fclub.protocol.federation import Federation
+from fclub.protocol.plus.releases import ExactReleases
+from fclub.simulation.attack import PolicyTarget, make_target
 
 TRIALS = 300
 
@@ -30,26 +29,26 @@ class Weak:
         return 0.5 * self.rng.standard_normal((side, side))
 
 
-class WeakTarget(PrintedTarget):
-    def prepare(self, policy: FederatedPolicy) -> None:
-        source = policy.servers[0].noise
-        assert isinstance(source, SeededNoise)
-        policy.servers[0].noise = Weak(source.rng)
+class WeakPrinted(PolicyTarget):
+    def prepare(self, federation: Federation) -> None:
+        server = federation.servers[0]
+        assert isinstance(server.noise, SeededNoise)
+        server.noise = Weak(server.noise.rng)
 
 
-class WeakMixture(MixtureTarget):
-    def prepare(self, policy: MixturePolicy) -> None:
-        releases = policy.servers[0].releases
+class WeakPlus(PolicyTarget):
+    def prepare(self, federation: Federation) -> None:
+        releases = federation.servers[0].releases
         releases.source = Weak(releases.source.rng)
 
 
-class RawMixture(MixtureTarget):
+class RawPlus(PolicyTarget):
     """A server that reports its users' exact statistics, to a global server that does not mind."""
 
-    def prepare(self, policy: MixturePolicy) -> None:
-        server = policy.servers[0]
-        server.releases = ExactReleases(server.state.users)
-        policy.hub.rules = replace(policy.hub.rules, least_noise=0.0)
+    def prepare(self, federation: Federation) -> None:
+        server = federation.servers[0]
+        server.releases = ExactReleases(server.users)
+        federation.hub.rules = replace(federation.hub.rules, least_noise=0.0)
 
 
 def failed(target: PolicyTarget) -> set[str]:
@@ -58,21 +57,23 @@ def failed(target: PolicyTarget) -> set[str]:
 
 
 def test_the_printed_policy_sends_the_noise_it_claims() -> None:
-    assert failed(PrintedTarget(1.0, 0.1, seeds=SeedSequence(1))) == set()
+    assert failed(PolicyTarget("cdp-fclub-dc", 1.0, 0.1, seeds=SeedSequence(1))) == set()
 
 
 def test_weaker_noise_in_the_server_is_noticed() -> None:
-    assert "trace" in failed(WeakTarget(1.0, 0.1, seeds=SeedSequence(2)))
+    assert "trace" in failed(WeakPrinted("cdp-fclub-dc", 1.0, 0.1, seeds=SeedSequence(2)))
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
 def test_the_mixture_sends_the_noise_it_claims(epsilon: float) -> None:
-    assert failed(MixtureTarget(epsilon, 1e-5, seeds=SeedSequence(1))) == set()
+    assert failed(PolicyTarget("cdp-fclub-plus", epsilon, 1e-5, seeds=SeedSequence(1))) == set()
 
 
 def test_a_mixture_with_weaker_noise_or_none_is_noticed() -> None:
-    assert "trace" in failed(WeakMixture(1.0, 0.1, seeds=SeedSequence(2)))
-    assert {"trace", "least eigenvalue"} <= failed(RawMixture(1.0, 0.1, seeds=SeedSequence(3)))
+    assert "trace" in failed(WeakPlus("cdp-fclub-plus", 1.0, 0.1, seeds=SeedSequence(2)))
+    assert {"trace", "least eigenvalue"} <= failed(
+        RawPlus("cdp-fclub-plus", 1.0, 0.1, seeds=SeedSequence(3))
+    )
 
 
 def test_targets_by_name() -> None:

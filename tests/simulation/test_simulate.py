@@ -46,7 +46,7 @@ def test_memory_of_the_readable_loop_does_not_grow() -> None:
 def drift(policy: fclub.Policy) -> float:
     """How far the kept inverses are from inverses: the largest entry of A⁻¹A − I."""
     worst = 0.0
-    for server in policy.servers:  # type: ignore[attr-defined]
+    for server in policy.servers.values():  # type: ignore[attr-defined]
         local = server.clusters
         for c in np.flatnonzero(local.fresh):
             for kept, matrix in (

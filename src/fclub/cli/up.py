@@ -25,7 +25,7 @@ from fclub.cli import parameters
 from fclub.environments.registry import make_environment
 from fclub.policies.registry import make_policy
 from fclub.service.fleet import Fleet
-from fclub.service.parts import policy_of
+from fclub.service.parts import family_of
 from fclub.service.settings import Model
 from fclub.service.visitors import Diary, RandomChoice, Rival, Stage, Tally, visit
 
@@ -102,7 +102,7 @@ def up(
     model = Model(
         policy=policy, dim=problem.dim, constant=problem.constant, parameters=own.get(policy, {})
     )
-    policy_of(model)
+    family_of(model)
     _stop_when_told()
     console = Console(stderr=True)
     setting = {"policy": policy, "parameters": own.get(policy, {}), "seed": seed}

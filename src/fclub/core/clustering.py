@@ -158,7 +158,7 @@ class UserGraph:
         self._portions.append((np.array(others, dtype=np.int32), ends))
         self._labels = None
 
-    def arrays(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Edges, number of users and the state of the generator that draws new users' edges."""
         generator = json.dumps(self._rng.bit_generator.state).encode()
         return {

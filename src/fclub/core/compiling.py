@@ -42,7 +42,7 @@ def cache_folder() -> str:
     core = package / "core"
     for source in sorted(package.rglob("*.py")):
         text = source.read_bytes()
-        if core in source.parents or b"@compiled" in text:
+        if core in source.parents or b"@compiled" in text or b"@inner" in text:
             digest.update(text)
     folder = cache_root() / f"kernels-{digest.hexdigest()[:16]}"
     try:

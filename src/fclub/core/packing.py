@@ -22,6 +22,16 @@ def flatten(state: Any, prefix: str = "") -> dict[str, Any]:
     return arrays
 
 
+def under(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
+    """The same arrays with this prefix before their names."""
+    return {prefix + name: array for name, array in arrays.items()}
+
+
+def inside(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
+    """The arrays whose names have this prefix, without it: the inverse of `under`."""
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
 def rebuild(state: Any, arrays: dict[str, Any], prefix: str = "") -> Any:
     """The same named tuple with its arrays replaced by those of `flatten`.
 

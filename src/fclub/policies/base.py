@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Problem, require
+from fclub.config import Parameter, Problem, require
 from fclub.core.inputs import as_features, as_items, as_reward
 from fclub.core.types import Floats, Indices, Matrix, Vector
-from fclub.errors import InvalidSetting, NotStarted, UnknownName, UnknownUser
+from fclub.errors import InvalidSetting, NotStarted, UnknownUser
 from fclub.protocol.link import Communications
-from fclub.values import check_value
+from fclub.protocol.seam import Kernels, State
+from fclub.values import check_parameters
 
-Parameter = float | int | str | bool | None
 _COMMON = {"name", "_parameters", "_problem", "server_of", "truth", "vectors", "observations"}
 """Attributes of every policy, which its file holds anyway."""
 
@@ -25,24 +26,26 @@ class Policy(ABC):
 
     Subclasses implement `_start`, `_recommend`, `_update` and `theta_`; `labels_`, if users share
     anything; `state` and `restore`, if their attributes are more than arrays, generators and plain
-    values. Those that can be played inside compiled code also implement `pack` and `unpack`.
+    values. Those that can be played inside compiled code also have `kernels`, `pack` and `unpack`.
     """
 
     defaults: ClassVar[dict[str, Parameter]] = {}
 
     def __init__(self, name: str = "", **parameters: Parameter) -> None:
         self.name = name or type(self).__name__.lower()
-        for key, value in parameters.items():
-            if key not in self.defaults:
-                raise UnknownName(f"parameter of {self.name}", key, self.defaults)
-            check_value(f"{self.name}: {key}", value, self.defaults[key])
-        self._parameters = self.defaults | parameters
+        self._parameters: dict[str, Parameter] = check_parameters(
+            self.name, parameters, self._defaults()
+        )
         self._problem: Problem | None = None
         self.server_of: Indices = np.zeros(0, dtype=np.int64)
         self.truth: Indices | None = None
         self.vectors: Floats | None = None
         self.seeded = True
         self.observations = 0
+
+    def _defaults(self) -> Mapping[str, Parameter]:
+        """Every parameter with the value that it has unless told otherwise."""
+        return self.defaults
 
     def get_params(self) -> dict[str, Parameter]:
         return dict(self._parameters)
@@ -127,6 +130,11 @@ class Policy(ABC):
         self.truth = np.asarray(labels, dtype=np.int64)
         self.vectors = None if vectors is None else np.asarray(vectors, dtype=np.float64)
 
+    @property
+    def kernels(self) -> Kernels | None:
+        """What compiled code calls on the packed state, or None."""
+        return None
+
     def pack(self) -> Any | None:
         """The state as arrays that compiled code can play on, or None."""
         return None
@@ -158,7 +166,7 @@ class Policy(ABC):
     def theta_(self) -> Floats:
         """(n, d): the estimate that each user is served from."""
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state(self) -> State:
         """Arrays and JSON-ready values from which `restore` continues."""
         arrays: dict[str, Any] = {}
         values: dict[str, Any] = {}

@@ -7,12 +7,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Problem, Protocol, require
+from fclub.config import Parameter, Problem, Protocol, require
 from fclub.core import club, sclub
 from fclub.core.clustering import UserGraph, number_by_first
 from fclub.core.models import Models
 from fclub.core.types import Floats, Indices
-from fclub.policies.base import Parameter
 from fclub.policies.kernel import KernelPolicy
 from fclub.policies.rows import Rows
 

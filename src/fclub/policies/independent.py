@@ -7,12 +7,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Problem, Protocol
+from fclub.config import Parameter, Problem, Protocol
 from fclub.core.clustering import number_by_first
 from fclub.core.models import Independent, Models, feedback, recommend
 from fclub.core.types import Floats, Indices
 from fclub.errors import InvalidSetting
-from fclub.policies.base import Parameter
 from fclub.policies.kernel import KernelPolicy
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from fclub.core.packing import flatten, rebuild
 from fclub.core.types import Matrix, Vector
 from fclub.policies.base import Policy
+from fclub.protocol.seam import Kernels, State
 
 
 class KernelPolicy(Policy):
     """Subclasses set `kernels` to (recommend, feedback) and `_state` in `_start`."""
 
-    kernels: ClassVar[tuple[Callable[..., int], Callable[..., None]]]
+    kernels: Kernels
     _state: Any
 
     def _recommend(self, user: int, items: Matrix) -> int:
@@ -25,7 +25,7 @@ class KernelPolicy(Policy):
     def pack(self) -> Any:
         return self._state
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state(self) -> State:
         return flatten(self._state), {}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:

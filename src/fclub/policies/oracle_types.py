@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Problem, require
+from fclub.config import Parameter, Problem, require
 from fclub.core.clustering import number_by_first
 from fclub.core.known_types import KnownTypes, feedback, mixture_means, recommend
 from fclub.core.types import Floats, Indices
 from fclub.errors import InvalidSetting
-from fclub.policies.base import Parameter
 from fclub.policies.kernel import KernelPolicy
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fclub.config import Parameter
 from fclub.errors import UnknownName
-from fclub.policies.base import Parameter, Policy
+from fclub.policies.base import Policy
 from fclub.policies.clustered import ClubPolicy, SclubPolicy
-from fclub.policies.federated import TABLE, FederatedPolicy
+from fclub.policies.federated import FederatedPolicy
 from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
-from fclub.policies.mixture import MixturePolicy
 from fclub.policies.oracle_types import OracleTypes
 from fclub.policies.tuned import tuned
+from fclub.protocol.families import PRESETS
+from fclub.protocol.seam import Preset
 
 
 @dataclass(frozen=True)
@@ -26,43 +28,24 @@ class Entry:
     oracle: bool = False
 
 
-SUMMARIES = {
-    "cdp-fclub-dc": "the paper's algorithm as printed: clusters, delayed communication, tree noise",
-    "fclub-dc": "the same without noise",
-    "fclub": "the same without noise, every observation shared at once",
-    "homo-dc": "all users treated as one cluster, delayed communication",
-    "homo": "all users treated as one cluster, every observation shared at once",
-}
-
-
-def _federated(name: str) -> Entry:
+def _federated(name: str, preset: Preset) -> Entry:
     def make(**parameters: Parameter) -> Policy:
-        return FederatedPolicy(name, TABLE[name], **parameters)
+        return FederatedPolicy(name, preset, **{**preset.tuned, **parameters})
 
-    return Entry(make, SUMMARIES[name], vars(TABLE[name]), FederatedPolicy.defaults | tuned(name))
-
-
-def _mixture(name: str, noise: str, summary: str) -> Entry:
-    switches = {"detection": "mixture", "trigger": "count", "noise": noise, "scoring": "fused"}
-
-    def make(**parameters: Parameter) -> Policy:
-        return MixturePolicy(name, noise != "none", **parameters)
-
-    return Entry(make, summary, switches, MixturePolicy.defaults)
+    defaults = {**preset.defaults, **preset.tuned}
+    return Entry(make, preset.summary, preset.switches, defaults)
 
 
 def _plain(name: str, kind: type[Policy], summary: str, oracle: bool = False) -> Entry:
+    best = tuned(name)
+
     def make(**parameters: Parameter) -> Policy:
-        return kind(name, **parameters)
+        return kind(name, **(best | parameters))
 
-    return Entry(make, summary, {}, kind.defaults | tuned(name), oracle)
+    return Entry(make, summary, {}, kind.defaults | best, oracle)
 
 
-POLICIES: dict[str, Entry] = {name: _federated(name) for name in TABLE} | {
-    "fclub-plus": _mixture("fclub-plus", "none", "ours: soft clusters shared between servers"),
-    "cdp-fclub-plus": _mixture(
-        "cdp-fclub-plus", "increments", "ours: the same, released with noise that is accounted for"
-    ),
+POLICIES: dict[str, Entry] = {name: _federated(name, row) for name, row in PRESETS.items()} | {
     "club": _plain("club", ClubPolicy, "one CLUB per local server (Gentile et al. 2014)"),
     "sclub": _plain("sclub", SclubPolicy, "one SCLUB per local server (Li et al. 2019)"),
     "linucb": _plain("linucb", LinUCB, "one LinUCB per user (Abbasi-Yadkori et al. 2011)"),
@@ -82,4 +65,4 @@ def make_policy(name: str, **parameters: Parameter) -> Policy:
     """A policy at its tuned constants, not started yet; what is unknown or impossible is refused."""
     if name not in POLICIES:
         raise UnknownName("policy", name, POLICIES)
-    return POLICIES[name].make(**(tuned(name) | parameters))
+    return POLICIES[name].make(**parameters)

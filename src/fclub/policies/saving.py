@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from fclub.config import Problem
+from fclub.core.packing import inside, under
 from fclub.errors import FclubError, InvalidFile
 from fclub.paths import write_atomically
 from fclub.policies.base import Policy
 from fclub.policies.registry import POLICIES, make_policy
 
 FORMAT = "fclub-policy"
-VERSION = 1
+VERSION = 2
 UNREADABLE = (
     *(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError),
     *(RuntimeError, MemoryError, SyntaxError, struct.error, zlib.error, zipfile.BadZipFile),
@@ -63,7 +64,7 @@ def save_policy(policy: Policy, path: object) -> None:
         "seeded": policy.seeded,
         "values": values,
     }
-    write_npz(path, {f"state.{name}": array for name, array in arrays.items()} | _known(policy), header)
+    write_npz(path, under("state.", arrays) | _known(policy), header)
 
 
 def _known(policy: Policy) -> dict[str, Any]:
@@ -81,7 +82,6 @@ def _make(kind: type[Policy], name: str, parameters: dict[str, Any]) -> Policy:
 
 def load_policy(path: object, kind: type[Policy]) -> Policy:
     arrays, header = read_npz(path, FORMAT, VERSION)
-    own = {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
     try:
         policy = _make(kind, header["policy"], header["parameters"])
         if "truth" in arrays:
@@ -89,7 +89,7 @@ def load_policy(path: object, kind: type[Policy]) -> Policy:
         policy.start(
             Problem(**header["problem"]), arrays["server_of"], seed=0 if header["seeded"] else None
         )
-        policy.restore(own, header["values"])
+        policy.restore(inside("state.", arrays), header["values"])
         policy.observations = int(header["observations"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, FclubError) as error:
         raise InvalidFile(f"{path} does not hold a whole policy: {error}") from None

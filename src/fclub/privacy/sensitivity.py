@@ -12,7 +12,7 @@ from math import isfinite, sqrt
 
 import numpy as np
 
-from fclub.config import Problem, require
+from fclub.config import require
 from fclub.core.inputs import NORM_TOLERANCE
 from fclub.core.types import Indices, Matrix, Vector
 from fclub.errors import InvalidFeatures, InvalidReward
@@ -48,11 +48,11 @@ class Domain:
             require(inside, f"constant must be above 0 and at most {self.norm:g}", self.constant)
 
     @staticmethod
-    def of(problem: Problem, relief: float = 2.0) -> Domain:
+    def of(constant: float | None, relief: float = 2.0) -> Domain:
         """Rewards in [0, 1]; centred, with the constant's entries relieved, where there is one."""
-        if problem.constant is None:
+        if constant is None:
             return Domain()
-        return Domain(1.0, -CENTRE, 1.0 - CENTRE, problem.constant, relief)
+        return Domain(1.0, -CENTRE, 1.0 - CENTRE, constant, relief)
 
     def check_items(self, items: Matrix) -> None:
         """Refuse an offer with an item that could not be learned from; norms were checked before."""

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, fields
 from typing import Protocol
 
-from fclub.protocol.messages import (
-    Digest,
-    Download,
-    Message,
-    Plan,
-    Report,
-    Shares,
-    Upload,
-    decode,
-    encode,
-    event_size,
-)
+from fclub.protocol.messages import Message, encode
 
 
 @dataclass
@@ -40,19 +30,14 @@ class Communications:
     def count(self, message: Message, size: int) -> None:
         self.messages += 1
         self.bytes += size
-        match message:
-            case Upload():
-                self.uploads += 1
-            case Download():
-                self.downloads += 1
-            case Report() | Plan():
-                self.phases += len(message.clusters)
-            case Digest() | Shares():
-                self.phases += len(message.news)
+        counted = message.count()
+        self.uploads += counted.uploads
+        self.downloads += counted.downloads
+        self.phases += counted.phases
 
-    def count_events(self, uploads: int, downloads: int, dim: int) -> None:
-        """Uploads and downloads that happened inside compiled code."""
-        upload_bytes, download_bytes = event_size(dim)
+    def count_events(self, uploads: int, downloads: int, sizes: tuple[int, int]) -> None:
+        """Uploads and downloads of these sizes that happened inside compiled code."""
+        upload_bytes, download_bytes = sizes
         self.uploads += uploads
         self.downloads += downloads
         self.messages += uploads + downloads
@@ -62,10 +47,14 @@ class Communications:
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"total": self.total}
 
 
-class Link(Protocol):
-    """Carries messages both ways; `server` is who sends up or who receives down."""
+class Uplink(Protocol):
+    """What a local server sends through."""
 
-    def to_global(self, server: int, message: Message) -> None: ...
+    def to_global(self, message: Message) -> None: ...
+
+
+class Downlink(Protocol):
+    """What the global server sends through; `server` is who receives."""
 
     def to_local(self, server: int, message: Message) -> None: ...
 
@@ -81,15 +70,20 @@ class LocalEnd(Protocol):
 class InProcessLink:
     """Delivers at once, in this process, but through bytes: an object can never be shared."""
 
-    def __init__(self) -> None:
+    def __init__(self, decode: Callable[[bytes], Message]) -> None:
         self.communications = Communications()
+        self._decode = decode
         self._global: GlobalEnd | None = None
-        self._locals: dict[int, LocalEnd] = {}
+        self._locals: Mapping[int, LocalEnd] = {}
 
-    def connect(self, global_end: GlobalEnd, local_ends: dict[int, LocalEnd]) -> None:
+    def connect(self, global_end: GlobalEnd, local_ends: Mapping[int, LocalEnd]) -> None:
         self._global, self._locals = global_end, local_ends
 
-    def to_global(self, server: int, message: Message) -> None:
+    def uplink(self, server: int) -> Uplink:
+        """The end that a local server sends through."""
+        return _Uplink(self, server)
+
+    def from_local(self, server: int, message: Message) -> None:
         assert self._global is not None
         self._global.receive(server, self._carry(message))
 
@@ -99,4 +93,13 @@ class InProcessLink:
     def _carry(self, message: Message) -> Message:
         data = encode(message)
         self.communications.count(message, len(data))
-        return decode(data)
+        return self._decode(data)
+
+
+@dataclass(frozen=True)
+class _Uplink:
+    link: InProcessLink
+    server: int
+
+    def to_global(self, message: Message) -> None:
+        self.link.from_local(self.server, message)

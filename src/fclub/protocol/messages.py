@@ -3,13 +3,16 @@
 Only statistics of clusters, under ids that mean nothing outside their server. Who sends is known to
 the link, not claimed by the message. Statistics are written as the upper triangle, so an asymmetric
 matrix cannot even be expressed, and with a fixed width, so that size tells nothing.
+
+Each family has messages of its own (`paper/messages.py`, `plus/messages.py`) and reads no others.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
-from math import inf
+from typing import Any, NamedTuple, Protocol, Union
 
 import msgspec
 import numpy as np
@@ -22,122 +25,67 @@ VERSION = 1
 ID_BYTES = 8
 
 
-class ClusterStatistics(msgspec.Struct, frozen=True, array_like=True):
-    """Released statistics of one local cluster."""
+class Part(Protocol):
+    """Statistics of one local cluster inside a message."""
 
-    cluster: bytes
-    statistics: bytes
+    @property
+    def cluster(self) -> bytes: ...
 
-
-class ClusterPlan(msgspec.Struct, frozen=True, array_like=True):
-    """What a local cluster starts a phase from: S^g, u^g, T^g of `group`, shared by L′ = `sharing`."""
-
-    cluster: bytes
-    statistics: bytes
-    sharing: int
-    group: int
+    @property
+    def statistics(self) -> bytes: ...
 
 
-class Upload(msgspec.Struct, frozen=True, array_like=True, tag="upload"):
-    """Alg. 3: an increment (ΔS, Δu, ΔT) of a local cluster."""
+class Count(NamedTuple):
+    """What a message adds to C(T)."""
 
-    cluster: bytes
-    statistics: bytes
-
-
-class Download(msgspec.Struct, frozen=True, array_like=True, tag="download"):
-    """Alg. 4: what other members of its global cluster have uploaded."""
-
-    cluster: bytes
-    statistics: bytes
+    uploads: int = 0
+    downloads: int = 0
+    phases: int = 0
 
 
-class PhaseStart(msgspec.Struct, frozen=True, array_like=True, tag="phase"):
+class Message(msgspec.Struct, frozen=True, array_like=True):
+    """What all messages can tell of themselves."""
+
+    def count(self) -> Count:
+        """What it counts as."""
+        return Count()
+
+    def parts(self) -> Sequence[Part]:
+        """The statistics that leave their local server with it."""
+        return ()
+
+
+class PhaseStart(Message, frozen=True, array_like=True, tag="phase"):
     """The global server asks for a report."""
 
     phase: int
 
 
-class News(msgspec.Struct, frozen=True, array_like=True):
-    """What a local cluster has released so far, and the variance of the noise in each entry."""
-
-    cluster: bytes
-    statistics: bytes
-    noise: float
-
-
-class Digest(msgspec.Struct, frozen=True, array_like=True, tag="digest"):
-    """A server's clusters as the mixture policies report them: all ids, statistics where changed."""
-
-    phase: int
-    present: tuple[bytes, ...]
-    news: tuple[News, ...]
-
-
-class Share(msgspec.Struct, frozen=True, array_like=True):
-    """What other servers have released of a global cluster, from so many of their local clusters."""
-
-    number: int
-    statistics: bytes
-    noise: float
-    clusters: int
-
-
-class Shares(msgspec.Struct, frozen=True, array_like=True, tag="shares"):
-    """The answer to digests: the global cluster of each reported cluster, and others' statistics.
-
-    `present` numbers all shares that are valid now, `news` brings those that were not sent before.
-    `gamma` is the prior mass of a global cluster that nobody has seen.
-    """
-
-    phase: int
-    groups: tuple[tuple[bytes, int], ...]
-    present: tuple[int, ...]
-    news: tuple[Share, ...]
-    gamma: float
-
-
-class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
-    """Alg. 2, line 5: all local clusters of a server."""
-
-    phase: int
-    clusters: tuple[ClusterStatistics, ...]
-
-
-class Plan(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
-    """Alg. 2, lines 8–16: the outcome of the merge; without `renew` everything stays as it was."""
-
-    phase: int
-    renew: bool
-    clusters: tuple[ClusterPlan, ...]
-
-
-Message = Upload | Download | PhaseStart | Report | Plan | Digest | Shares
-
-
-class _Envelope(msgspec.Struct, frozen=True, array_like=True):
-    version: int
-    message: Message
-
-
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Envelope)
 
 
 def encode(message: Message) -> bytes:
     """The bytes of a message, with the format's version."""
-    return _encoder.encode(_Envelope(VERSION, message))
+    return _encoder.encode((VERSION, message))
 
 
-def decode(data: bytes) -> Message:
-    """The message that these bytes hold, or `InvalidMessage`."""
-    try:
-        envelope = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidMessage(f"not a message: {error}") from None
-    if envelope.version != VERSION:
-        raise InvalidMessage(f"message version {envelope.version}, expected {VERSION}")
-    return envelope.message
+class Decoder:
+    """Reads messages of these kinds and no others."""
+
+    def __init__(self, *kinds: type[Message]) -> None:
+        union: Any = Union[kinds]  # noqa: UP007 - the kinds are known at run time only
+        self._decoder = msgspec.msgpack.Decoder(tuple[int, union])
+
+    def __call__(self, data: bytes) -> Message:
+        """The message that these bytes hold, or `InvalidMessage`."""
+        try:
+            version, message = self._decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidMessage(f"not a message: {error}") from None
+        if version != VERSION:
+            raise InvalidMessage(f"message version {version}, expected {VERSION}")
+        found: Message = message
+        return found
 
 
 def write_id(number: int) -> bytes:
@@ -194,21 +142,6 @@ def read_statistics(data: bytes, dim: int) -> Statistics:
     return Statistics(values[_places(dim)], values[len(rows) :], count)
 
 
-def read_released(data: bytes, noise: float, dim: int) -> tuple[Statistics, float]:
-    """Statistics that someone has released, and the variance of the noise in each entry."""
-    statistics = read_statistics(data, dim)
-    if statistics.count < 0 or not 0.0 <= noise < inf:
-        raise InvalidMessage(f"{statistics.count} observations with noise {noise!r} make no sense")
-    return statistics, noise
-
-
 def read_count(data: bytes) -> int:
     """Only the count of what `write_statistics` wrote."""
     return int(struct.unpack_from("<q", data)[0])
-
-
-@lru_cache(maxsize=64)
-def event_size(dim: int) -> tuple[int, int]:
-    """Bytes of any upload and of any download in dimension d."""
-    cluster, statistics = write_id(0), write_statistics(Statistics.zeros(dim))
-    return len(encode(Upload(cluster, statistics))), len(encode(Download(cluster, statistics)))

@@ -48,7 +48,7 @@ class Numbering:
         self._numbers = numbers_of(labels, numbers)
         return numbers
 
-    def state_of(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         return {"next": self.next, "numbers": [(m.hex(), n) for m, n in self._numbers.items()]}
 
     def restore(self, values: dict[str, Any]) -> None:

@@ -25,6 +25,12 @@ class PhaseClock:
             self.phase += 1
         return True
 
+    def state(self) -> list[int]:
+        return [self.phase]
+
+    def restore(self, state: list[int]) -> None:
+        (self.phase,) = state
+
 
 class GeometricClock:
     """Phases whose starts grow by a factor, for policies that look at all their data every time."""
@@ -42,3 +48,9 @@ class GeometricClock:
             grown = max(int(self.next_start * self.ratio), self.next_start + self.first // 2)
             self.next_start = grown if self.next_start else self.first
         return True
+
+    def state(self) -> list[int]:
+        return [self.phase, self.next_start]
+
+    def restore(self, state: list[int]) -> None:
+        self.phase, self.next_start = state

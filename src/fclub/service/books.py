@@ -9,13 +9,12 @@ from __future__ import annotations
 import sqlite3
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from fclub.errors import FclubError, InvalidFile
 from fclub.privacy.ledger import Header, Ledger, ReleaseEvent
-from fclub.protocol.messages import Digest, Message, Report, Upload, read_count
+from fclub.protocol.messages import Message, read_count
 from fclub.service.channel import Changes
 from fclub.service.store import Store
 
@@ -37,7 +36,7 @@ class Books:
 
     def post(self, message: Message, frame: int, changes: Changes) -> None:
         """A message is about to be stored under this number, and with it what was entered for it."""
-        parts = _parts(message)
+        parts = message.parts()
         kind, now = type(message).__name__.lower(), time.time()
         counts = sum(read_count(part.statistics) for part in parts)
         clusters = msgspec.json.encode([part.cluster.hex() for part in parts]).decode()
@@ -81,18 +80,6 @@ class Books:
         """Messages with statistics for which a ledger has no entry; it should have one for each."""
         sql = "SELECT count(*) FROM sent WHERE sequence NOT IN (SELECT frame FROM ledger)"
         return int(self.store.reader.execute(sql).fetchone()[0]) if self.ledger else 0
-
-
-def _parts(message: Message) -> tuple[Any, ...]:
-    """The statistics of clusters that a message carries."""
-    match message:
-        case Upload():
-            return (message,)
-        case Report():
-            return message.clusters
-        case Digest():
-            return message.news
-    return ()
 
 
 def read_books(path: Path) -> Ledger:

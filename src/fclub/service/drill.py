@@ -156,7 +156,7 @@ class Drill:
         stored: dict[str, float] = dict(node.store.reader.execute(sql).fetchall())
         lost = [key for key, reward in promised.items() if stored.get(key) != reward]
         server, number = node.server, hub.peers[node.name].number
-        own = int(server.users.counts.sum())
+        own = int(server.counts.sum())
         waiting, released = server.waiting, hub.server.released_by(number)
         (lines,) = node.store.reader.execute("SELECT count(*) FROM sent").fetchone()
         facts = {

@@ -36,10 +36,10 @@ class Deadline:
         while True:
             await asyncio.sleep(self.seconds / DEADLINE_CHECKS)
             server = self.node.server
-            if server.waiting is None or server.phase != phase:
+            if not server.missing or server.phase != phase:
                 phase, since = server.phase, time.monotonic()
             elif time.monotonic() - since >= self.seconds:
-                absent = [self.node.names[number] for number in sorted(server.waiting)]
+                absent = [self.node.names[number] for number in sorted(server.missing)]
                 self.runner.monitor.event("phase closed", phase=phase, absent=absent)
                 self.node.close_phase()
                 await self.runner.commit()

@@ -7,11 +7,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from fclub.errors import InvalidMessage, OutOfOrder, Quarantined, WrongDirection
-from fclub.protocol.global_server import GlobalServer
+from fclub.errors import InvalidMessage, OutOfOrder, Quarantined
 from fclub.protocol.link import Communications
-from fclub.protocol.messages import Message, decode, encode
-from fclub.protocol.mixture_global import MixtureGlobal
+from fclub.protocol.messages import Message, encode
+from fclub.protocol.seam import Family
 from fclub.service.channel import Changes, Channel
 from fclub.service.frames import Receipt, decode_frame
 from fclub.service.local_node import GLOBAL, SNAPSHOT_EVERY
@@ -37,13 +36,11 @@ class Peer:
 class GlobalNode:
     """Frames in, changes out. A refused frame changes nothing but the count of refusals."""
 
-    def __init__(self, names: list[str], server: GlobalServer | MixtureGlobal, store: Store) -> None:
-        self.server, self.store = server, store
+    def __init__(self, names: list[str], family: Family, store: Store) -> None:
+        self.family, self.store = family, store
         self.changes = Changes()
         self.entry = self.snapshot_entry = 0
-        server.link = self
         self.names = self._number(names)
-        server.servers = []
         self.peers = {
             name: Peer(Channel(GLOBAL, name), number) for number, name in enumerate(self.names)
         }
@@ -63,15 +60,11 @@ class GlobalNode:
         """With all servers together."""
         return sum((peer.communications for peer in self.peers.values()), Communications())
 
-    # The link of the GlobalServer.
-
     def to_local(self, server: int, message: Message) -> None:
+        """The link of the global server."""
         payload, peer = encode(message), self.peers[self.names[server]]
         peer.communications.count(message, len(payload))
         peer.channel.send(payload, self.changes)
-
-    def to_global(self, server: int, message: Message) -> None:
-        raise WrongDirection("the global server sends to local servers only")
 
     def receive(self, sender: str, data: bytes) -> None:
         """A frame on the subject of `sender`; raises what was wrong with it after counting that."""
@@ -103,7 +96,7 @@ class GlobalNode:
         self.changes.receipts[sender] = peer.channel.receipt()
 
     def _apply(self, peer: Peer, payload: bytes) -> None:
-        message = decode(payload)
+        message = self.family.decode(payload)
         self.server.receive(peer.number, message)
         peer.channel.received += 1
         peer.communications.count(message, len(payload))
@@ -130,13 +123,9 @@ class GlobalNode:
 
     def close_phase(self) -> None:
         """The deadline has passed: go on without those that have not answered."""
-        if self.server.waiting is not None:
-            self._close()
+        if self.server.missing:
+            self.server.advance(overdue=True)
             self._log("close", "", b"")
-
-    def _close(self) -> None:
-        self.server.close_phase()
-        self.server.advance()
 
     def _invite(self) -> None:
         """Let servers that are new on the list take part."""
@@ -154,7 +143,7 @@ class GlobalNode:
 
     def snapshot(self) -> None:
         """Write the state, so that the log before it is not needed any more."""
-        arrays, values = self.server.state_of()
+        arrays, values = self.server.state()
         values["channels"] = {name: peer.channel.counters() for name, peer in self.peers.items()}
         values["communications"] = {name: vars(p.communications) for name, p in self.peers.items()}
         values["invited"] = len(self.server.servers)
@@ -176,6 +165,8 @@ class GlobalNode:
     def _recover(self) -> None:
         """Snapshot, then the log on top of it; nothing that this produces is sent or stored again."""
         saved = self.store.snapshot()
+        invited = 0 if saved is None else int(saved[2].pop("invited"))
+        self.server = self.family.global_server(list(range(invited)), self)
         if saved is not None:
             self.entry, arrays, values = saved
             self.snapshot_entry = self.entry
@@ -183,7 +174,6 @@ class GlobalNode:
                 self.peers[name].channel = Channel(GLOBAL, name, **counters)
             for name, counts in values.pop("communications").items():
                 self.peers[name].communications = Communications(**counts)
-            self.server.servers = list(range(values.pop("invited")))
             self.server.restore(arrays, values)
         for number, kind, source, body, _ in self.store.entries(self.entry):
             self._replay(kind, source, body)
@@ -200,7 +190,7 @@ class GlobalNode:
             case "message":
                 self._apply(self.peers[source], body)
             case "close":
-                self._close()
+                self.server.advance(overdue=True)
             case "invite":
                 self.server.invite(json.loads(body))
 

@@ -143,7 +143,7 @@ class LocalService:
         if row is None:
             raise NotFound(f"there is no user {name!r}")
         cluster = int(self.node.server.served_by[row])
-        count = int(self.node.server.users.counts[row])
+        count = int(self.node.server.counts[row])
         group = self.node.server.overview()[cluster].group
         return api.UserView(name, cluster, group, count)
 

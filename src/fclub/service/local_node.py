@@ -1,6 +1,6 @@
 """A local server with its names, decisions, log and channel; no input or output but reads of its store.
 
-Every method that changes something applies it to the `LocalServer` at once and puts what has to be
+Every method that changes something applies it to its `LocalServer` at once and puts what has to be
 stored into `changes`; its owner commits them, and only then answers and sends.
 """
 
@@ -13,12 +13,9 @@ from typing import Any
 import numpy as np
 
 from fclub.core.types import Matrix, Vector
-from fclub.errors import FclubError, InvalidFile, OtherReward, UnknownDecision, WrongDirection
-from fclub.privacy.ledger import Ledger
-from fclub.privacy.sensitivity import Domain
-from fclub.protocol.local_server import LocalServer
-from fclub.protocol.messages import Message, decode, encode
-from fclub.protocol.mixture_local import MixtureLocal
+from fclub.errors import FclubError, InvalidFile, OtherReward, UnknownDecision
+from fclub.protocol.messages import Message, encode
+from fclub.protocol.seam import Family, Place
 from fclub.service.books import Books
 from fclub.service.channel import Changes, Channel
 from fclub.service.decisions import Decisions, Shown
@@ -44,14 +41,15 @@ class LocalNode:
     def __init__(
         self,
         name: str,
-        server: LocalServer | MixtureLocal,
-        domain: Domain,
+        family: Family,
         noise: RecordedNoise,
-        ledger: Ledger | None,
+        rng: np.random.Generator,
         store: Store,
     ) -> None:
-        self.name, self.server, self.noise, self.store = name, server, noise, store
-        self.domain = domain
+        self.name, self.family, self.noise, self.store = name, family, noise, store
+        ledger = family.ledger(seeded=False, keep=False)
+        place = Place(name, self, noise, ledger, rng)
+        self.server = family.local_server(place, family.users(0), live=True)
         self.books = Books(ledger, store)
         self.changes = Changes()
         self.channel = Channel(name, GLOBAL)
@@ -59,21 +57,16 @@ class LocalNode:
         self.entry = self.snapshot_entry = 0
         self.feedbacks = 0
         self.decisions = Decisions(store)
-        server.link = self
         self._recover()
 
-    # The link of the LocalServer: everything it sends is numbered and stored.
-
-    def to_global(self, server: int, message: Message) -> None:
+    def to_global(self, message: Message) -> None:
+        """The link of the local server: everything that it sends is numbered and stored."""
         self.books.post(message, self.channel.sent + 1, self.changes)
         self.channel.send(encode(message), self.changes)
 
-    def to_local(self, server: int, message: Message) -> None:
-        raise WrongDirection("a local server sends to the global server only")
-
     def recommend(self, user: str, items: Matrix, ids: list[str]) -> Decision:
         """Choose an item and remember what was shown to whom."""
-        self.domain.check_items(items)
+        self.family.domain.check_items(items)
         row = self.rows.get(user)
         if row is None:
             row = self._add_user(user)
@@ -102,13 +95,20 @@ class LocalNode:
                 raise OtherReward(f"decision {decision!r} already has another reward")
             return False
         try:
-            self.server.observe(shown.row, np.frombuffer(shown.features).copy(), reward)
+            self._observe(shown.row, np.frombuffer(shown.features).copy(), reward)
         except FclubError as error:
             raise RuntimeError("an observation was learned in part") from error
         self.decisions.reward(key, reward, self.changes)
         self.feedbacks += 1
         self._log("observe", "", struct.pack("<qd", shown.row, reward) + shown.features)
         return True
+
+    def _observe(self, row: int, x: Vector, reward: float) -> None:
+        """Learn, and do at once what that makes due: one entry of the log."""
+        self.server.observe(row, x, reward)
+        work = self.server.due()
+        if work is not None:
+            work()
 
     def receive(self, sender: str, data: bytes) -> None:
         """A frame of the global server; one that was applied before only gets its receipt again."""
@@ -122,7 +122,7 @@ class LocalNode:
         self.changes.receipts[GLOBAL] = self.channel.receipt()
 
     def _apply(self, payload: bytes) -> None:
-        self.server.receive(decode(payload))
+        self.server.receive(self.family.decode(payload))
         self.channel.received += 1
 
     def _log(self, kind: str, source: str, body: bytes) -> None:
@@ -136,7 +136,7 @@ class LocalNode:
 
     def snapshot(self) -> None:
         """Write the state, so that the log before it is not needed any more."""
-        arrays, values = self.server.state_of()
+        arrays, values = self.server.state()
         values |= {"channel": self.channel.counters(), "feedbacks": self.feedbacks}
         values["entries"] = self.books.entries
         self.snapshot_entry = self.entry
@@ -189,7 +189,7 @@ class LocalNode:
             case "observe":
                 row, reward = struct.unpack_from("<qd", body)
                 x: Vector = np.frombuffer(body, offset=16).copy()
-                self.server.observe(row, x, reward)
+                self._observe(row, x, reward)
                 self.feedbacks += 1
             case "message":
                 self._apply(body)
@@ -198,7 +198,7 @@ class LocalNode:
 
     def summary(self) -> dict[str, Any]:
         """Numbers for people: counts that must agree, and the channel."""
-        own = int(self.server.users.counts.sum())
+        own = int(self.server.counts.sum())
         return {"users": len(self.rows), "observations": own, "feedbacks": self.feedbacks} | (
             self.channel.counters() | {"entry": self.entry}
         )

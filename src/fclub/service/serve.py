@@ -22,7 +22,7 @@ from fclub.service.local_app import LocalService
 from fclub.service.local_node import GLOBAL, LocalNode
 from fclub.service.monitoring import Monitor
 from fclub.service.nats_wire import NatsWire
-from fclub.service.parts import global_node, local_node, policy_of, rehearse
+from fclub.service.parts import family_of, global_node, local_node, rehearse
 from fclub.service.runtime import Runner, Wire
 from fclub.service.security import broker_of
 from fclub.service.settings import GlobalSettings, Http, LocalSettings
@@ -67,7 +67,7 @@ def local_app(settings: LocalSettings) -> tuple[Router, Runner]:
     board: dict[str, DirectWire] = {}
     wire: Wire
     if settings.nats.url:
-        if policy_of(settings.model).privacy is None:
+        if family_of(settings.model).privacy is None:
             monitor.event("exact statistics leave this server", logging.WARNING)
         wire = NatsWire(settings.name, broker_of(settings.nats), monitor)
     else:

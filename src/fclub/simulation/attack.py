@@ -2,55 +2,42 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Problem
 from fclub.core.statistics import Statistics
 from fclub.core.types import Floats, Matrix, Vector
 from fclub.environments.world import HALF
 from fclub.errors import UnknownName
-from fclub.policies.federated import FederatedPolicy
-from fclub.policies.mixture import MixturePolicy
-from fclub.policies.registry import make_policy
 from fclub.privacy.audit import Claim, Data, Released, Target
 from fclub.privacy.calibration import mu_of
-from fclub.privacy.mechanisms import Tree, calibrate, count_schedule
 from fclub.privacy.noise import SecureNoise
-from fclub.privacy.sensitivity import CENTRE, Domain, entry_std, released_entries, sensitivity
+from fclub.privacy.sensitivity import CENTRE, Domain, entry_std, released_entries
 from fclub.privacy.targets import stream_target
-from fclub.protocol.link import Link
-from fclub.protocol.messages import Digest, Message, Report, Upload, read_id, read_statistics
+from fclub.protocol.families import PRESETS, make_family
+from fclub.protocol.federation import Federation
+from fclub.protocol.link import InProcessLink
+from fclub.protocol.messages import Message, read_statistics
+from fclub.protocol.seam import Family, Forecast, Rehearsal, Shape
 
 
-class RecordingLink:
-    """Notes what goes up, with the number of observations made before, and passes everything on."""
+class RecordingLink(InProcessLink):
+    """Notes what goes up, with the number of observations made before."""
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
+    def __init__(self, family: Family) -> None:
+        super().__init__(family.decode)
         self.observations = 0
-        self.uploads: list[tuple[int, Upload]] = []
-        self.reports: list[tuple[int, Report]] = []
-        self.digests: list[tuple[int, Digest]] = []
+        self.sent: list[tuple[int, Message]] = []
 
-    def to_global(self, server: int, message: Message) -> None:
-        match message:
-            case Upload():
-                self.uploads.append((self.observations, message))
-            case Report():
-                self.reports.append((self.observations, message))
-            case Digest():
-                self.digests.append((self.observations, message))
-        self.link.to_global(server, message)
-
-    def to_local(self, server: int, message: Message) -> None:
-        self.link.to_local(server, message)
+    def from_local(self, server: int, message: Message) -> None:
+        self.sent.append((self.observations, message))
+        super().from_local(server, message)
 
 
 Run = tuple[Vector, Floats]
@@ -58,22 +45,66 @@ Run = tuple[Vector, Floats]
 
 
 @dataclass
-class PolicyTarget(ABC):
-    """A policy with one user. This attacks the noise: what a partition betrays takes more users."""
+class PolicyTarget:
+    """A federation with one user. This attacks the noise: what a partition betrays takes more users."""
 
+    policy: str
     epsilon: float
     delta: float
     dim: int = 3
-    observations: int = 5
     seeds: SeedSequence = field(default_factory=SeedSequence)
 
-    @property
-    @abstractmethod
-    def domain(self) -> Domain: ...
+    def __post_init__(self) -> None:
+        rehearsal = PRESETS[self.policy].rehearsal
+        assert rehearsal is not None
+        self.rehearsal: Rehearsal = rehearsal
+        shape = Shape(self.dim, clusters=1, constant=rehearsal.constant)
+        budget = {"epsilon": self.epsilon, "delta": self.delta}
+        self.family = make_family(self.policy, shape, {**rehearsal.parameters, **budget})
+        self._forecast: Forecast = rehearsal.forecast(self.family)
 
-    @abstractmethod
+    @property
+    def domain(self) -> Domain:
+        return self.family.domain
+
+    @property
+    def observations(self) -> int:
+        return int(self._forecast.weights.shape[1])
+
+    @property
+    def claim(self) -> Claim:
+        covariance = np.kron(self._forecast.across, self._variances(self._forecast.std))
+        return Claim(mu_of(self.epsilon, self.delta), np.asarray(covariance))
+
+    def expected(self, data: Data) -> Vector:
+        X, y = data.features, data.rewards
+        sums = [Statistics((X.T * w) @ X, (w * y) @ X, 0) for w in self._forecast.weights]
+        return np.concatenate([self._entries(statistics) for statistics in sums])
+
+    def prepare(self, federation: Federation) -> None:
+        """What a test does to the federation before the data come."""
+
     def run(self, data: Data, seed: SeedSequence) -> Run:
-        """Play the observations on a fresh policy and collect what left its local server."""
+        """Play the observations on a fresh federation and collect what left its local server."""
+        link = RecordingLink(self.family)
+        alone, first = np.array([0]), np.array([0, 1])
+        federation = Federation(self.family, alone, first, seed, seeded=True, link=link)
+        self.prepare(federation)
+        centre = CENTRE if self.domain.low < 0.0 else 0.0
+        for x, y in zip(data.features, data.rewards, strict=True):
+            federation.servers[0].observe(0, x, y + centre)
+            link.observations += 1
+            federation.advance(link.observations)
+        noised: list[Vector] = []
+        plain: list[float] = []
+        for at, message in link.sent:
+            plain += [at, *_numbers(msgspec.to_builtins(message))]
+            for part in message.parts():
+                sent = read_statistics(part.statistics, self.dim)
+                noised.append(self._entries(sent))
+                plain += [int.from_bytes(part.cluster), sent.count]
+                plain += [] if self.domain.constant is None else [sent.gram[-1, -1]]
+        return np.concatenate(noised), np.array(plain, dtype=np.float64)
 
     def release(self, data: Data, trials: int) -> Released:
         runs = [self.run(data, seed) for seed in self.seeds.spawn(trials)]
@@ -84,158 +115,41 @@ class PolicyTarget(ABC):
             np.array([np.pad(plain, (0, fields - len(plain))) for _, plain in runs]),
         )
 
-    def entries(self, statistics: Statistics) -> Vector:
+    def _entries(self, statistics: Statistics) -> Vector:
         """The numbers of a message that carry noise."""
         both = np.zeros((self.dim + 1, self.dim + 1))
         both[: self.dim, : self.dim] = statistics.gram
         both[: self.dim, self.dim] = statistics.moment
         return both[released_entries(self.domain, self.dim)]
 
-    def variances(self, std: float) -> Matrix:
-        """Covariance of `entries` when the base deviation is `std`."""
+    def _variances(self, std: float) -> Matrix:
+        """Covariance of `_entries` when the base deviation is `std`."""
         rows, columns = released_entries(self.domain, self.dim)
         deviations = entry_std(self.domain, self.dim, std)[rows, columns]
         return np.diag(deviations**2 * np.where(rows == columns, 2.0, 1.0))
 
 
-@dataclass
-class PrintedTarget(PolicyTarget):
-    """`cdp-fclub-dc`: the report that opens its tree, every upload, one later report.
-
-    Phase 2 starts after two observations and, as nothing changed, only re-releases what was there:
-    the tree of phase 1 goes on, and the new report's noise is a release of its own.
-    """
-
-    @property
-    def domain(self) -> Domain:
-        return Domain()
-
-    def make(self) -> FederatedPolicy:
-        """An unbound policy with the audited budget."""
-        policy = make_policy("cdp-fclub-dc", epsilon=self.epsilon, delta=self.delta)
-        assert isinstance(policy, FederatedPolicy)
-        return policy
-
-    @property
-    def problem(self) -> Problem:
-        return Problem(1, 1, self.dim)
-
-    @property
-    def claim(self) -> Claim:
-        """Growths of a tree with one leaf more than observations, and one independent report."""
-        bounds = self.make().bounds(self.problem)
-        leaves = self.observations + 1
-        growth = np.diff(Tree(leaves, 1.0).factor(leaves), axis=0, prepend=0.0)
-        across = np.eye(leaves + 1)
-        across[:leaves, :leaves] = growth @ growth.T
-        covariance = np.asarray(np.kron(across, self.variances(bounds.noise_std)))
-        return Claim(mu_of(self.epsilon, self.delta), covariance)
-
-    def expected(self, data: Data) -> Vector:
-        one_by_one = [
-            self.entries(Statistics(np.outer(x, x), y * x, 1))
-            for x, y in zip(data.features, data.rewards, strict=True)
-        ]
-        return np.concatenate([np.zeros_like(one_by_one[0]), *one_by_one, sum(one_by_one[:2])])
-
-    def run(self, data: Data, seed: SeedSequence) -> Run:
-        policy = self.make()
-        policy.start(self.problem, [0], seed=seed)
-        self.prepare(policy)
-        link = RecordingLink(policy.link)
-        policy.servers[0].link = link
-        hub = policy.hub.state  # with one cluster, its total is the report that opened the phase
-        opening = [Statistics(hub.gram[0].copy(), hub.moment[0].copy(), int(hub.counts[0]))]
-        for x, y in zip(data.features, data.rewards, strict=True):
-            policy.update(0, x, y)
-            link.observations += 1
-        times = [at for at, _ in link.uploads + link.reports]
-        encoded = [upload.statistics for _, upload in link.uploads]
-        encoded += [cluster.statistics for _, report in link.reports for cluster in report.clusters]
-        sent = opening + [read_statistics(data, self.dim) for data in encoded]
-        plain = np.array([*times, *(statistics.count for statistics in sent)], dtype=np.float64)
-        return np.concatenate([self.entries(statistics) for statistics in sent]), plain
-
-    def prepare(self, policy: FederatedPolicy) -> None:
-        """What a test does to the policy before the data come."""
-
-
-@dataclass
-class MixtureTarget(PolicyTarget):
-    """`cdp-fclub-plus` in the authors' domain: the digests of a user's first three releases.
-
-    Detections follow 20, 30 and 40 observations, and more than one scheduled count lies between them.
-    """
-
-    observations: int = 40
-    detections: ClassVar[tuple[int, ...]] = (20, 30, 40)
-    first: ClassVar[int] = 8
-    ratio: ClassVar[float] = 1.1
-
-    @property
-    def problem(self) -> Problem:
-        return Problem(1, 1, self.dim, HALF)
-
-    @property
-    def domain(self) -> Domain:
-        return Domain.of(self.problem)
-
-    @property
-    def claim(self) -> Claim:
-        """Prefixes of one stream, provisioned for many more releases than these."""
-        releases = len(count_schedule(self.first, self.ratio))
-        mu = mu_of(self.epsilon, self.delta)
-        mechanism = calibrate("increments", mu, sensitivity(self.domain), releases)
-        factor = mechanism.factor(len(self.detections))
-        covariance = np.asarray(np.kron(factor @ factor.T, self.variances(mechanism.std)))
-        return Claim(mu, covariance)
-
-    def expected(self, data: Data) -> Vector:
-        prefixes = [(data.features[:count], data.rewards[:count]) for count in self.detections]
-        return np.concatenate([self.entries(Statistics(X.T @ X, y @ X, len(y))) for X, y in prefixes])
-
-    def run(self, data: Data, seed: SeedSequence) -> Run:
-        policy = make_policy(
-            "cdp-fclub-plus",
-            epsilon=self.epsilon,
-            delta=self.delta,
-            first_release=self.first,
-            release_ratio=self.ratio,
-        )
-        assert isinstance(policy, MixturePolicy)
-        policy.start(self.problem, [0], seed=seed)
-        self.prepare(policy)
-        link = RecordingLink(policy.link)
-        policy.servers[0].link = link
-        for x, y in zip(data.features, data.rewards, strict=True):
-            policy.update(0, x, y + CENTRE)
-            link.observations += 1
-        noised: list[Vector] = []
-        plain: list[float] = []
-        for at, digest in link.digests:
-            plain += [at, digest.phase, *map(read_id, digest.present)]
-            for news in digest.news:
-                sent = read_statistics(news.statistics, self.dim)
-                noised.append(self.entries(sent))
-                plain += [read_id(news.cluster), news.noise, sent.count, sent.gram[-1, -1]]
-        return np.concatenate(noised), np.array(plain, dtype=np.float64)
-
-    def prepare(self, policy: MixturePolicy) -> None:
-        """What a test does to the policy before the data come."""
+def _numbers(value: Any) -> Iterator[float]:
+    """All numbers that a message holds beside its statistics, and how many entries its lists have."""
+    match value:
+        case int() | float():
+            yield value
+        case list() | tuple():
+            yield len(value)
+            for entry in value:
+                yield from _numbers(entry)
 
 
 def _stream(name: str, epsilon: float, delta: float) -> Target:
     """A short stream in the authors' domain: centred rewards beside a constant 1/√2."""
-    domain = Domain.of(Problem(1, 1, 3, HALF))
-    return stream_target(name, mu_of(epsilon, delta), domain, 3, (2, 4, 7), SecureNoise())
+    mu, domain = mu_of(epsilon, delta), Domain.of(HALF)
+    return stream_target(name, mu, domain, 3, (2, 4, 7), SecureNoise())
 
 
 TARGETS: dict[str, Callable[[float, float], Target]] = {
     "increments": partial(_stream, "increments"),
     "tree": partial(_stream, "tree"),
-    "cdp-fclub-dc": PrintedTarget,
-    "cdp-fclub-plus": MixtureTarget,
-}
+} | {name: partial(PolicyTarget, name) for name, preset in PRESETS.items() if preset.rehearsal}
 """What `fclub audit` can attack, by name, given the claimed (ε, δ)."""
 
 

@@ -59,8 +59,9 @@ class _Compiled:
         from fclub.simulation.blocks import loop_for
 
         self.state: Any = self.policy.pack()
-        told = np.zeros(2), self.tally, self.choices
-        self._play = loop_for(self.state, self.world, self.items, 0, *told)
+        told, kernels = (np.zeros(2), self.tally, self.choices), self.policy.kernels
+        assert kernels is not None
+        self._play = loop_for(kernels, self.state, self.world, self.items, 0, *told)
 
     def _run(self, start: int, stop: int, totals: Floats) -> None:
         choices = self.choices[start:stop]
@@ -84,14 +85,9 @@ class _Compiled:
 
 
 def _can_compile(policy: Policy, environment: Environment) -> bool:
-    if environment.pack() is None:
+    if environment.pack() is None or policy.kernels is None:
         return False
-    state = policy.pack()
-    if state is None:
-        return False
-    from fclub.simulation.blocks import PLAY
-
-    return type(state) in PLAY
+    return policy.pack() is not None
 
 
 def simulate(

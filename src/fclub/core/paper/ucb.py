@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, inf, log, log2, sqrt
 from typing import NamedTuple
 
-from fclub.config import Privacy, Problem, Protocol, require
+from fclub.config import Privacy, Protocol, require
 from fclub.core.compiling import compiled
 
 
@@ -27,21 +27,16 @@ class NoiseBounds:
     depth: int
 
 
-def cluster_bound(problem: Problem, protocol: Protocol) -> int:
-    """The paper's mL: a bound given by the user, else one local cluster per user."""
-    return protocol.cluster_bound or problem.users
-
-
 def ridge_bounds(protocol: Protocol) -> NoiseBounds:
     """The non-private forms: λI per local cluster instead of 2ρI, nothing per upload."""
     return NoiseBounds(protocol.ridge, protocol.ridge, 0.0, protocol.ridge, 0.0, 0.0, 0, 0)
 
 
-def max_uploads(problem: Problem, protocol: Protocol, privacy: Privacy) -> int:
+def max_uploads(dim: int, protocol: Protocol, privacy: Privacy) -> int:
     """t_c: at most d·log T / log min(U, D) events can happen to a local cluster (Section 4)."""
     ratio = min(protocol.upload_ratio, protocol.download_ratio)
     require(ratio > 1.0, "the tree-based privatizer needs upload and download ratios above 1", ratio)
-    return max(1, ceil(problem.dim * log(privacy.horizon) / log(ratio)))
+    return max(1, ceil(dim * log(privacy.horizon) / log(ratio)))
 
 
 def tree_depth(uploads: int) -> int:
@@ -54,12 +49,14 @@ def node_std(privacy: Privacy, depth: int) -> float:
     return sqrt(64.0 * depth) * log(2.0 / privacy.delta) / privacy.epsilon
 
 
-def tree_bounds(problem: Problem, protocol: Protocol, privacy: Privacy) -> NoiseBounds:
-    """ρ of Section 3, ρ_min and ρ_max of Section 4, κ in the closed form of the appendix."""
-    uploads = max_uploads(problem, protocol, privacy)
+def tree_bounds(dim: int, clusters: int, protocol: Protocol, privacy: Privacy) -> NoiseBounds:
+    """ρ of Section 3, ρ_min and ρ_max of Section 4, κ in the closed form of the appendix.
+
+    `clusters` is the paper's mL, at most so many local clusters in all.
+    """
+    uploads = max_uploads(dim, protocol, privacy)
     nu = tree_depth(uploads)
-    clusters = cluster_bound(problem, protocol)
-    d, tail = problem.dim, 2.0 * log(2.0 * clusters / protocol.alpha)
+    d, tail = dim, 2.0 * log(2.0 * clusters / protocol.alpha)
     rho = 8.0 * sqrt(2.0) * nu * log(4.0 / privacy.delta) * (4.0 * sqrt(d) + tail) / privacy.epsilon
     kappa = sqrt(2.0 * nu * (sqrt(d) + tail) / (sqrt(2.0) * privacy.epsilon))
     return NoiseBounds(
@@ -92,14 +89,14 @@ class Rules(NamedTuple):
     uploads: int
 
 
-def make_rules(problem: Problem, protocol: Protocol, bounds: NoiseBounds) -> Rules:
+def make_rules(clusters: int, protocol: Protocol, bounds: NoiseBounds) -> Rules:
     """Everything a round needs, worked out once."""
     return Rules(
         log_upload=log(protocol.upload_ratio),
         log_download=log(protocol.download_ratio),
         ridge=float(protocol.ridge),
         sigma_0=float(protocol.sigma_0),
-        log_clusters_alpha=log(cluster_bound(problem, protocol) / protocol.alpha),
+        log_clusters_alpha=log(clusters / protocol.alpha),
         exploration=float(protocol.exploration),
         rho_min=float(bounds.rho_min),
         rho_max=float(bounds.rho_max),

@@ -9,6 +9,7 @@ vector has the prior N(0, P₀⁻¹); with P = P₀ + ΣQ and r = Σq over its i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import lgamma, log
 
 import numpy as np
@@ -82,3 +83,14 @@ def noisy_information(
     a, U = eigenvalues[keep], U[:, keep]
     weight = a / (variance * a + 2.0 * noise)
     return (U * (weight * a)) @ U.T, U @ (weight * (U.T @ moment))
+
+
+def all_information(
+    known: Iterable[tuple[Matrix, Vector, float]], dim: int, variance: float
+) -> tuple[Floats, Floats]:
+    """`noisy_information` of many (gram, moment, noise), as arrays of one row each."""
+    pairs = [noisy_information(gram, moment, noise, variance) for gram, moment, noise in known]
+    return (
+        np.array([Q for Q, _ in pairs]).reshape(-1, dim, dim),
+        np.array([q for _, q in pairs]).reshape(-1, dim),
+    )

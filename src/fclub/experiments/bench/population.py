@@ -18,10 +18,10 @@ import numpy as np
 from fclub.core.clustering import UserGraph
 from fclub.core.statistics import Packed
 from fclub.environments.registry import make_environment
-from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import make_policy
-from fclub.protocol.detection import EdgeDeletion
+from fclub.protocol.paper.detection import EdgeDeletion
 from fclub.simulation.blocks import loop_for
+from fclub.simulation.by_visit import Tally
 
 DIM, ROUNDS, OBSERVATIONS = 10, 50_000, 20
 """Features; rounds that are timed; observations that every user has when detection is timed."""
@@ -81,14 +81,14 @@ def rounds(users: int) -> dict[str, Any]:
     environment = make_environment("synthetic", users=users, servers=1)
     environment.start(0)
     policy = make_policy("fclub-dc")
-    assert isinstance(policy, FederatedPolicy)
     policy.start(environment.problem, environment.server_of, seed=0)
-    items, totals, choices = np.empty((10, DIM)), np.zeros(2), np.zeros(0, dtype=np.int64)
-    state, world = policy.pack(), environment.pack()
-    play = loop_for(state, world, items, 0, totals, choices)
-    play(state, world, items, ROUNDS, totals, choices)
+    played = policy.pack(), environment.pack(), np.empty((10, DIM)), ROUNDS
+    told = np.zeros(2), Tally.start(environment.is_newcomer), np.zeros(0, dtype=np.int64)
+    assert policy.kernels is not None
+    play = loop_for(policy.kernels, *played, *told)
+    play(*played, *told)
     before = time.process_time()
-    play(state, world, items, ROUNDS, totals, choices)
+    play(*played, *told)
     return {"microseconds_per_round": 1e6 * (time.process_time() - before) / ROUNDS}
 
 

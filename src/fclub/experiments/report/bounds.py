@@ -14,8 +14,8 @@ from fclub.errors import InvalidSetting
 from fclub.experiments.report.charts import GREEN, GREY, Line, Style, line_of
 from fclub.experiments.report.measured import Measured
 from fclub.experiments.report.tables import Cell, Table
-from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import make_policy
+from fclub.protocol.paper.family import SWITCHES, PaperConstants
 from fclub.theory import Bound, Theory
 
 PRINTED = "cdp-fclub-dc"
@@ -46,18 +46,19 @@ def make_theory(measured: Measured, rounds: int) -> Theory:
         experiment.environment.name, **experiment.environment.parameters
     )
     setting = experiment.policies[PRINTED]
-    policy = make_policy(setting.name, **setting.parameters)
-    if not isinstance(environment, Synthetic) or not isinstance(policy, FederatedPolicy):
+    if not isinstance(environment, Synthetic) or setting.name != PRINTED:
         raise InvalidSetting("bounds are only known for the synthetic environment", environment.name)
-    assert policy.privacy is not None
+    parameters = make_policy(PRINTED, **setting.parameters).get_params()
+    constants = PaperConstants.of(SWITCHES[PRINTED], parameters)
+    assert constants.privacy is not None
     return Theory(
         environment.problem,
         environment.clusters,
         _gap(environment, experiment.seeds),
         1 / (2 * (environment.problem.dim - 1)),
         rounds,
-        policy.protocol,
-        policy.privacy,
+        constants.protocol,
+        constants.privacy,
     )
 
 

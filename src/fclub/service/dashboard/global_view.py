@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fclub.protocol.mixture_global import MixtureGlobal
 from fclub.service.dashboard.history import Sample
-from fclub.service.dashboard.limits import communication_limit
 from fclub.service.dashboard.partition import Change, Partition, compare
 from fclub.service.dashboard.spending import Spending
 from fclub.service.global_node import GlobalNode, Peer
@@ -20,7 +18,7 @@ class GlobalView:
 
     def __init__(self, node: GlobalNode, model: Model) -> None:
         self.node, self.model = node, model
-        self.spending = Spending(model)
+        self.spending = Spending(node.family)
         self._partition = self.partition()
         self._most = len(self._partition)
 
@@ -53,18 +51,13 @@ class GlobalView:
         } | self._limit(sent.phases)
 
     def _limit(self, exchanged: int) -> Sample:
-        """Only the paper's policies have a trigger that limits what is exchanged between phases."""
-        server = self.node.server
-        if isinstance(server, MixtureGlobal):
-            return {}
-        events = communication_limit(
-            server.rules, server.dim, server.reported, self._most, server.phase
-        )
-        return {"limit": events + exchanged}
+        """Uploads and downloads are limited by some families, what is exchanged in phases by none."""
+        events = self.node.server.limit(self._most)
+        return {} if events is None else {"limit": events + exchanged}
 
     def state(self) -> dict[str, Any]:
         node, server = self.node, self.node.server
-        waiting, groups = server.waiting, server.overview()
+        missing, groups = sorted(server.missing), server.overview()
         return {
             "name": "global",
             "policy": self.model.policy,
@@ -72,7 +65,7 @@ class GlobalView:
                 "number": server.phase,
                 "reported": server.reported,
                 "next": server.next_phase,
-                "waiting": None if waiting is None else [node.names[n] for n in sorted(waiting)],
+                "waiting": [node.names[number] for number in missing] or None,
             },
             "servers": [self._server(name, peer) for name, peer in node.peers.items()],
             "map": {

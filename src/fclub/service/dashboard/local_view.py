@@ -60,11 +60,10 @@ class LocalView:
 
     def _privacy(self) -> dict[str, Any] | None:
         """What all streams together have cost, and those of the open ones that hold most data."""
-        ledger, began = self.node.books.ledger, self.node.server.began
+        ledger, open_now = self.node.books.ledger, self.node.server.streams()
         if ledger is None:
             return None
-        open_now = [(name, one) for name, one in ledger.streams.items() if one.epoch == began]
-        largest = sorted(open_now, key=lambda entry: -entry[1].observations)[:SHOWN_STREAMS]
+        largest = sorted(open_now.items(), key=lambda entry: -entry[1].observations)[:SHOWN_STREAMS]
         return {
             "claimed": list(ledger.claimed),
             "server": cost(ledger.mu, *ledger.claimed),

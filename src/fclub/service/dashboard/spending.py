@@ -6,42 +6,27 @@ from functools import lru_cache
 from math import sqrt
 from typing import Any
 
-from fclub.policies.federated import FederatedPolicy
 from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of, mu_of
-from fclub.protocol.accounts import TreeAccounts
-from fclub.service.parts import policy_of, rules_of
-from fclub.service.settings import Model
+from fclub.protocol.seam import Family
 
 
 class Spending:
-    """What local servers can have spent at most, as far as the global server knows: it sees arrivals.
+    """What local servers can have spent at most, as far as the global server can tell."""
 
-    The paper's streams are local clusters: a phase releases everything again under noise that is paid
-    when it begins, so phases add up. The streams of the plus policies are users, paid once.
-    """
-
-    def __init__(self, model: Model) -> None:
-        policy = policy_of(model)
-        ledger = policy.open_ledger(seeded=False, keep=False)
-        self.claimed = None if ledger is None else ledger.claimed
-        self.phases_add_up = isinstance(policy, FederatedPolicy)
-        if ledger is not None and self.phases_add_up:
-            rules = rules_of(model)
-            TreeAccounts(ledger, rules.uploads, rules.noise_std, "any").report(0, 0, 1)
-            self._stream = ledger.mu
-        elif ledger is not None:
-            self._stream = ledger.allowed
+    def __init__(self, family: Family) -> None:
+        self.privacy, self.price = family.privacy, family.price()
 
     def state(self, phases: int) -> dict[str, Any] | None:
         """After so many phases; None where exact statistics leave."""
-        if self.claimed is None:
+        if self.privacy is None or self.price is None:
             return None
-        times = phases if self.phases_add_up else min(phases, 1)
+        claimed, again = (self.privacy.epsilon, self.privacy.delta), self.price.phases_add_up
+        times = phases if again else min(phases, 1)
         return {
-            "claimed": list(self.claimed),
-            "phases": phases if self.phases_add_up else None,
-            "stream": cost(self._stream, *self.claimed),
-            "server": cost(self._stream * sqrt(times), *self.claimed),
+            "claimed": list(claimed),
+            "phases": phases if again else None,
+            "stream": cost(self.price.stream, *claimed),
+            "server": cost(self.price.stream * sqrt(times), *claimed),
         }
 
 

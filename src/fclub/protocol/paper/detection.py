@@ -32,7 +32,7 @@ class Detector(Protocol):
     def add_user(self, known: bool) -> None:
         """One user more, in the next row; `known`: as if it had been there from the start."""
 
-    def arrays(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """What it remembers between detections."""
 
     def restore(self, arrays: dict[str, Any]) -> None: ...
@@ -59,7 +59,7 @@ class OneCluster:
     def add_user(self, known: bool) -> None:
         """There is nothing to remember."""
 
-    def arrays(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         return {}
 
     def restore(self, arrays: dict[str, Any]) -> None:
@@ -150,8 +150,8 @@ class EdgeDeletion:
             labels[row] = clusters.most_alike(row)
         return number_by_first(labels)
 
-    def arrays(self) -> dict[str, Any]:
-        return self.graph.arrays() | {"guests": np.array(self.guests, dtype=np.int64)}
+    def state(self) -> dict[str, Any]:
+        return self.graph.state() | {"guests": np.array(self.guests, dtype=np.int64)}
 
     def restore(self, arrays: dict[str, Any]) -> None:
         self.graph.restore(arrays)

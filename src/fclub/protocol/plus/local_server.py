@@ -2,80 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, sqrt
 from typing import Any
 
 import numpy as np
 
 from fclub.core.clustering import number_by_first
-from fclub.core.packing import with_row
-from fclub.core.plus.evidence import noisy_information
+from fclub.core.packing import flatten, inside, rebuild, under, with_row
+from fclub.core.plus.evidence import all_information
 from fclub.core.plus.mixture import SLOTS, concentration, make_slots, newcomer, sample_partitions
 from fclub.core.plus.rounds import MixtureRound, feedback, recommend
-from fclub.core.statistics import Packed, Statistics, total_by_label
-from fclub.core.types import Floats, Indices, Matrix, Vector
-from fclub.errors import InvalidMessage
-from fclub.protocol import trust
-from fclub.protocol.link import Link
-from fclub.protocol.messages import (
-    Digest,
-    Message,
-    News,
-    PhaseStart,
-    Shares,
-    read_id,
-    read_released,
-    write_id,
-    write_statistics,
+from fclub.core.statistics import (
+    Packed,
+    Statistics,
+    pack_statistics,
+    total_by_label,
+    unpack_statistics,
 )
-from fclub.protocol.mixture_rules import MixtureRules
+from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
+from fclub.errors import InvalidMessage
+from fclub.privacy.ledger import Stream
+from fclub.privacy.sensitivity import CENTRE, Domain
+from fclub.protocol.link import Uplink
+from fclub.protocol.messages import Message, PhaseStart, read_id, write_id, write_statistics
 from fclub.protocol.numbering import Numbering
-from fclub.protocol.overview import LocalOverview, mixture_overview
+from fclub.protocol.overview import LocalOverview
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.releases import Releases
-from fclub.protocol.saved import State, load_mixture, save_mixture
+from fclub.protocol.plus import trust
+from fclub.protocol.plus.messages import Digest, News, Shares, read_released
+from fclub.protocol.plus.releases import Releases
+from fclub.protocol.plus.rules import PlusRules
+from fclub.protocol.seam import State
 
 EFFORT = 40_000
 """User visits per detection: fewer sweeps where there are many users."""
 
 
-class MixtureLocal:
-    """Keeps a Gaussian for each of its users; `state` may be a slice of a federation's arrays.
+class PlusLocal:
+    """Keeps a Gaussian for each of its users; `serving` may be a slice of a federation's arrays.
 
     With a clock of its own a server detects and asks for news when its own count calls for it, as a
     live one does; without one it waits for the global server to start a phase.
     """
 
-    began = 0
-    """All streams are of one epoch."""
-
     def __init__(
         self,
-        server: int,
-        state: MixtureRound,
-        rules: MixtureRules,
+        serving: MixtureRound,
+        rules: PlusRules,
+        domain: Domain,
         releases: Releases,
         rng: np.random.Generator,
-        link: Link,
+        link: Uplink,
         clock: GeometricClock | None = None,
     ) -> None:
-        self.server, self.rules = server, rules
-        self.state = self.room = state
+        self.rules, self.domain = rules, domain
+        self.serving = self.room = serving
         self.releases, self.rng, self.link, self.clock = releases, rng, link, clock
-        self.dim = state.theta.shape[1]
-        self.labels: Indices = np.zeros(len(state.theta), dtype=np.int64)
+        self.dim = serving.theta.shape[1]
+        self.labels: Indices = np.zeros(len(serving.theta), dtype=np.int64)
         self.alpha, self.gamma = 1.0, 1.0
         self.numbering = Numbering()
         self.ids: list[int] = []
         self.groups: dict[int, int] = {}
         self.outside: dict[int, tuple[Statistics, float, int]] = {}
         self.told: dict[int, int] = {}
-        self.joined: Indices = np.zeros((len(state.theta), 2), dtype=np.int64)
+        self.joined: Indices = np.zeros((len(serving.theta), 2), dtype=np.int64)
         self.unanswered = False
 
     @property
     def users(self) -> Packed:
-        return self.state.users
+        return self.serving.users
+
+    @property
+    def counts(self) -> Counts:
+        return self.users.counts
+
+    @property
+    def theta(self) -> Floats:
+        """Of rewards as they are, though centred ones were learned from."""
+        theta = self.serving.theta.copy()
+        if self.domain.constant is not None:
+            theta[:, -1] += CENTRE / self.domain.constant
+        return theta
 
     @property
     def observations(self) -> int:
@@ -98,14 +107,14 @@ class MixtureLocal:
         the mixture of all users' Gaussians and, with mass α, the prior. Until the next detection it
         is counted with the largest cluster.
         """
-        row, prior = len(self.state.theta), np.asarray(np.linalg.inv(self.rules.prior))
+        row, prior = len(self.serving.theta), np.asarray(np.linalg.inv(self.rules.prior))
         mean, covariance = np.zeros(self.dim), prior
         if self.observations:
-            mean, covariance = newcomer(self.state.theta, self.state.covariance, prior, self.alpha)
-        self.state, self.room = with_row(self.state, self.room)
-        self.state.row_of[row] = row
-        self.state.theta[row], self.state.covariance[row] = mean, covariance
-        self.state.vector[row] = np.linalg.solve(covariance, mean)
+            mean, covariance = newcomer(self.serving.theta, self.serving.covariance, prior, self.alpha)
+        self.serving, self.room = with_row(self.serving, self.room)
+        self.serving.row_of[row] = row
+        self.serving.theta[row], self.serving.covariance[row] = mean, covariance
+        self.serving.vector[row] = np.linalg.solve(covariance, mean)
         self.releases.add_user(self.users)
         largest = np.bincount(self.labels, minlength=1).argmax()
         like = self.joined[self.labels == largest][:1] if row else np.zeros((1, 2), dtype=np.int64)
@@ -113,13 +122,22 @@ class MixtureLocal:
         return row
 
     def recommend(self, row: int, items: Matrix) -> int:
-        return recommend(self.state, row, items)
+        return recommend(self.serving, row, items)
 
     def observe(self, row: int, x: Vector, y: float) -> None:
-        feedback(self.state, row, x, y)
-        if self.clock is not None and self.clock.advance(self.observations):
-            self.detect()
-            self._report(self.clock.phase)
+        feedback(self.serving, row, x, y)
+
+    def due(self) -> Callable[[], None] | None:
+        if self.clock is None or self.observations < max(1, self.clock.next_start):
+            return None
+        return self._begin_phase
+
+    def _begin_phase(self) -> None:
+        """With a clock of its own: detect, and ask for news."""
+        assert self.clock is not None
+        self.clock.advance(self.observations)
+        self.detect()
+        self._report(self.clock.phase)
 
     def receive(self, message: Message) -> None:
         match message:
@@ -135,22 +153,22 @@ class MixtureLocal:
         """Infer who shares a vector with whom, and what serves each user from now on."""
         self.releases.advance()
         information, vectors = self._information()
-        others = [
-            noisy_information(s.gram, s.moment, noise, self.rules.variance)
-            for s, noise, _ in self.outside.values()
-        ]
+        others = all_information(
+            ((s.gram, s.moment, noise) for s, noise, _ in self.outside.values()),
+            self.dim,
+            self.rules.variance,
+        )
         own = min(len(vectors), SLOTS)
         slots = make_slots(
             self.rules.prior,
-            np.array([Q for Q, _ in others]),
-            np.array([q for _, q in others]),
+            *others,
             np.array([float(clusters) for _, _, clusters in self.outside.values()]),
             own,
             self.alpha,
             self.gamma,
         )
         labels = np.minimum(number_by_first(self.labels), own - 1)
-        mean, covariance = np.empty_like(self.state.theta), np.empty_like(self.state.covariance)
+        mean, covariance = np.empty_like(self.serving.theta), np.empty_like(self.serving.covariance)
         sweeps = int(np.clip(EFFORT // len(labels), 4, self.rules.sweeps))
         found = sample_partitions(
             slots,
@@ -167,23 +185,17 @@ class MixtureLocal:
         shares = [(0, 0)] * own + [(s.count, clusters) for s, _, clusters in self.outside.values()]
         self.joined = np.array(shares)[self.labels]
         self.alpha = sqrt(self.alpha * concentration(found, len(labels)))
-        self.state.theta[:], self.state.covariance[:] = mean, covariance
-        self.state.vector[:] = np.linalg.solve(covariance, mean[..., None])[..., 0]
+        self.serving.theta[:], self.serving.covariance[:] = mean, covariance
+        self.serving.vector[:] = np.linalg.solve(covariance, mean[..., None])[..., 0]
 
     def _information(self) -> tuple[Floats, Floats]:
         """What is known of each user: all of it, or only what was released."""
         variance = self.rules.variance
         if not self.rules.released_only:
-            users = self.state.users
-            return users.gram / variance, users.moment / variance
+            return self.users.gram / variance, self.users.moment / variance
         released = self.releases.released
-        pairs = [
-            noisy_information(gram, moment, noise, variance)
-            for gram, moment, noise in zip(
-                released.gram, released.moment, self.releases.noise, strict=True
-            )
-        ]
-        return np.array([Q for Q, _ in pairs]), np.array([q for _, q in pairs])
+        known = zip(released.gram, released.moment, self.releases.noise, strict=True)
+        return all_information(known, self.dim, variance)
 
     def _report(self, phase: int) -> None:
         """Send the released sums of the clusters that have something new.
@@ -209,7 +221,7 @@ class MixtureLocal:
         if news or told.keys() != self.told.keys() or self.clock is not None:
             self.told, self.unanswered = told, True
             present = tuple(write_id(number) for number in told)
-            self.link.to_global(self.server, Digest(phase, present, tuple(news)))
+            self.link.to_global(Digest(phase, present, tuple(news)))
 
     def _adopt(self, message: Shares) -> None:
         """Take what others know; it counts from the next detection on."""
@@ -228,21 +240,83 @@ class MixtureLocal:
         self.outside = {number: known[number] for number in message.present}
         self.groups, self.gamma, self.unanswered = groups, message.gamma, False
 
-    def group_labels(self) -> Indices:
-        """The global cluster of each user; users of clusters that no one has seen get a number < 0."""
+    @property
+    def group_of(self) -> Indices:
+        """Users of clusters that no one has seen get a number < 0 by cluster."""
         of_cluster = [self.groups.get(number, -1 - c) for c, number in enumerate(self.ids)]
         if not of_cluster:
             return -1 - number_by_first(self.labels)
         labels = np.arange(len(self.labels)) if self.rules.separate else self.labels
         return np.array(of_cluster, dtype=np.int64)[number_by_first(labels)]
 
+    def streams(self) -> dict[str, Stream]:
+        return self.releases.open_streams()
+
     def overview(self) -> list[LocalOverview]:
         """Clusters of the most probable partition."""
-        return mixture_overview(self)
+        labels = self.served_by
+        members = [np.flatnonzero(labels == c) for c in range(labels.max(initial=-1) + 1)]
+        return [self._overview_of(c, users) for c, users in enumerate(members)]
 
-    def state_of(self) -> State:
-        """Arrays and JSON-ready values from which `restore` continues."""
-        return save_mixture(self)
+    def _overview_of(self, c: int, users: Indices) -> LocalOverview:
+        """Where users are reported apart, a cluster has an id only if it has one user."""
+        reported = users.tolist() if self.rules.separate else [c]
+        ids = [self.ids[k] for k in reported if k < len(self.ids)]
+        groups = [self.groups[number] for number in ids if number in self.groups]
+        own, (others, sharing) = int(self.counts[users].sum()), self.joined[users[0]]
+        return LocalOverview(
+            cluster=ids[0] if len(ids) == 1 else None,
+            group=groups[0] if len(set(groups)) == 1 else None,
+            users=len(users),
+            own=own,
+            others=int(others),
+            waiting=own - sum(self.told.get(number, 0) for number in ids),
+            shared_by=int(sharing) + 1,
+        )
+
+    def state(self) -> State:
+        outside = self.outside.values()
+        arrays = flatten(self.serving, "round.") | {"labels": self.labels, "joined": self.joined}
+        arrays |= under("releases.", self.releases.state())
+        arrays |= pack_statistics([statistics for statistics, _, _ in outside], self.dim, "outside.")
+        return arrays, {
+            "alpha": self.alpha,
+            "gamma": self.gamma,
+            "ids": self.ids,
+            "groups": list(self.groups.items()),
+            "told": list(self.told.items()),
+            "outside": [(number, noise, k) for number, (_, noise, k) in self.outside.items()],
+            "unanswered": self.unanswered,
+            "clock": None if self.clock is None else self.clock.state(),
+            "numbering": self.numbering.state(),
+            "rng": self.rng.bit_generator.state,
+        }
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        load_mixture(self, arrays, values)
+        arrays = _with_squares(arrays, self.serving.centre)
+        if len(arrays["labels"]) == len(self.labels):
+            for name, array in flatten(self.serving, "round.").items():
+                array[...] = arrays[name]
+        else:
+            self.serving = self.room = rebuild(self.serving, arrays, "round.")
+        self.releases.restore(inside("releases.", arrays), self.users)
+        self.labels, self.joined, self.ids = arrays["labels"], arrays["joined"], list(values["ids"])
+        self.alpha, self.gamma = values["alpha"], values["gamma"]
+        self.groups, self.told = dict(values["groups"]), dict(values["told"])
+        self.outside = {
+            number: (statistics, noise, clusters)
+            for (number, noise, clusters), statistics in zip(
+                values["outside"], unpack_statistics(arrays, "outside."), strict=True
+            )
+        }
+        self.unanswered = bool(values["unanswered"])
+        if self.clock is not None:
+            self.clock.restore(values["clock"])
+        self.numbering.restore(values["numbering"])
+        self.rng.bit_generator.state = values["rng"]
+
+
+def _with_squares(arrays: dict[str, Any], centre: float) -> dict[str, Any]:
+    """Older files have no squared rewards: then as if all rewards had been 0 or 1."""
+    most = max(centre, 1.0 - centre) ** 2
+    return {"round.squares": most * arrays["round.users.counts"]} | arrays

@@ -1,4 +1,4 @@
-"""What communication cannot exceed, from what the global server can know."""
+"""How many uploads and downloads there can have been, from what the global server can know."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import log
 from fclub.core.paper.ucb import Rules
 
 
-def communication_limit(rules: Rules, dim: int, observations: int, clusters: int, phases: int) -> float:
+def events_limit(rules: Rules, dim: int, observations: int, clusters: int, phases: int) -> float:
     """Uploads and downloads that `clusters` local clusters can have had in so many phases.
 
     An upload multiplies det S by more than U, a download by more than D, and within a phase log det S

@@ -9,36 +9,34 @@ import numpy as np
 from fclub.core.clustering import number_by_first
 from fclub.core.compiling import DirectCall
 from fclub.core.kernels import log_determinant
+from fclub.core.packing import flatten, rebuild
 from fclub.core.paper.federation import GlobalClusters, download_due, receive_upload, take_download
 from fclub.core.paper.ucb import Rules
-from fclub.core.statistics import Statistics
+from fclub.core.statistics import Statistics, pack_statistics, unpack_statistics
 from fclub.core.types import Indices
 from fclub.errors import InvalidMessage
-from fclub.protocol import trust
-from fclub.protocol.link import Link
-from fclub.protocol.merging import Reported, latest_members, merge_members, partition
+from fclub.protocol.link import Downlink
 from fclub.protocol.messages import (
-    ClusterPlan,
-    Download,
     Message,
     PhaseStart,
-    Plan,
-    Report,
-    Upload,
     read_id,
     read_statistics,
     write_id,
     write_statistics,
 )
 from fclub.protocol.overview import GlobalOverview, Member, global_overview
+from fclub.protocol.paper import trust
+from fclub.protocol.paper.limits import events_limit
+from fclub.protocol.paper.merging import Reported, latest_members, merge_members, partition
+from fclub.protocol.paper.messages import ClusterPlan, Download, Plan, Report, Upload
 from fclub.protocol.phase import PhaseClock
-from fclub.protocol.saved import State, load_global, save_global
+from fclub.protocol.seam import State
 
 
-class GlobalServer:
+class PaperGlobal:
     """Knows local clusters only by server, opaque id and released statistics."""
 
-    def __init__(self, dim: int, servers: list[int], rules: Rules, merging: float, link: Link):
+    def __init__(self, dim: int, servers: list[int], rules: Rules, merging: float, link: Downlink):
         self.dim = dim
         self.servers = sorted(servers)
         self.rules = rules
@@ -50,18 +48,25 @@ class GlobalServer:
         self.reports: dict[int, Reported] = {}
         self.members: list[Member] = []
         self.released: list[Statistics] = []
-        self.state = GlobalClusters.zeros(np.zeros(0, dtype=np.int64), dim)
+        self.clusters = GlobalClusters.zeros(np.zeros(0, dtype=np.int64), dim)
         self._receive_upload, self._download_due = DirectCall(receive_upload), DirectCall(download_due)
 
     @property
     def reported(self) -> int:
         """How many observations the global statistics hold."""
-        return int(self.state.counts.sum())
+        return int(self.clusters.counts.sum())
 
     @property
     def next_phase(self) -> int:
         """The reported total at which the next phase starts."""
         return self.clock.next_start
+
+    @property
+    def missing(self) -> set[int]:
+        return self.waiting or set()
+
+    def limit(self, clusters: int) -> float:
+        return events_limit(self.rules, self.dim, self.reported, clusters, self.phase)
 
     def released_by(self, server: int) -> int:
         """How many observations of a server the global statistics hold."""
@@ -69,7 +74,7 @@ class GlobalServer:
         return sum(st.count for (owner, _), st in rows if owner == server)
 
     def overview(self) -> list[GlobalOverview]:
-        return global_overview(self.members, self.state.group, self.state.counts)
+        return global_overview(self.members, self.clusters.group, self.clusters.counts)
 
     def invite(self, servers: int) -> None:
         """Live: servers 0, 1, … take part; new ones start the first phase, or are asked to join."""
@@ -81,8 +86,10 @@ class GlobalServer:
         for server in new:
             self.ask(server)
 
-    def advance(self) -> None:
+    def advance(self, overdue: bool = False) -> None:
         """Live: start the next phase once the reported total calls for it and the last one is over."""
+        if overdue and self.waiting is not None:
+            self.close_phase()
         if self.waiting is None and self.clock.advance(self.reported):
             self.begin_phase(self.clock.phase)
 
@@ -127,13 +134,13 @@ class GlobalServer:
         """Alg. 3, lines 3–7, then Alg. 4 for the members of that global cluster."""
         statistics = read_statistics(message.statistics, self.dim)
         member = self._member(server, read_id(message.cluster))
-        k = self.state.group[member]
-        trust.check_upload(statistics, self.state.gram[k], self.rules)
+        k = self.clusters.group[member]
+        trust.check_upload(statistics, self.clusters.gram[k], self.rules)
         self.released[member] += statistics
         parts = statistics.gram, statistics.moment, statistics.count
-        self._receive_upload(self.state, member, *parts, self.rules)
-        for other in self.state.members[self.state.starts[k] : self.state.starts[k + 1]]:
-            if self._download_due(self.state, other, self.rules):
+        self._receive_upload(self.clusters, member, *parts, self.rules)
+        for other in self.clusters.members[self.clusters.starts[k] : self.clusters.starts[k + 1]]:
+            if self._download_due(self.clusters, other, self.rules):
                 self._send_download(int(other))
 
     def _member(self, server: int, cluster: int) -> int:
@@ -144,7 +151,7 @@ class GlobalServer:
 
     def _send_download(self, member: int) -> None:
         gram, moment = np.empty((self.dim, self.dim)), np.empty(self.dim)
-        count = take_download(self.state, member, gram, moment)
+        count = take_download(self.clusters, member, gram, moment)
         server, cluster = self.members[member]
         statistics = write_statistics(Statistics(gram, moment, int(count)))
         self.link.to_local(server, Download(write_id(cluster), statistics))
@@ -158,7 +165,7 @@ class GlobalServer:
         present, self.reports = self.reports, {}
         members, released = latest_members(self.members, self.released, present)
         group = merge_members(members, released, self.merging)
-        renew = partition(members, group) != partition(self.members, self.state.group)
+        renew = partition(members, group) != partition(self.members, self.clusters.group)
         if renew:
             self._renew(members, released, group, set(present))
         for server in sorted(present):
@@ -172,9 +179,9 @@ class GlobalServer:
         present, self.reports = self.reports, {}
         members, released = latest_members(self.members, self.released, present)
         close = merge_members(members, released, self.merging)
-        old = {m: int(k) for m, k in zip(self.members, self.state.group, strict=True)}
+        old = {m: int(k) for m, k in zip(self.members, self.clusters.group, strict=True)}
         group = [old.get(m, -1) for m in members]
-        fresh = len(self.state.counts)
+        fresh = len(self.clusters.counts)
         for row in range(len(members)):
             if group[row] < 0:
                 near = [group[i] for i in np.flatnonzero(close == close[row]) if group[i] >= 0]
@@ -201,10 +208,10 @@ class GlobalServer:
         for row, member in enumerate(members):
             if member[0] not in planned:
                 self._correct(state, row, old[member])
-        self.members, self.released, self.state = members, released, state
+        self.members, self.released, self.clusters = members, released, state
 
     def _correct(self, state: GlobalClusters, row: int, old_row: int) -> None:
-        old, k, old_k = self.state, state.group[row], self.state.group[old_row]
+        old, k, old_k = self.clusters, state.group[row], self.clusters.group[old_row]
         held = old.gram[old_k] - old.pending_gram[old_row]
         state.pending_gram[row] = state.gram[k] - held
         state.pending_moment[row] = state.moment[k] - old.moment[old_k] + old.pending_moment[old_row]
@@ -215,17 +222,32 @@ class GlobalServer:
         entries = []
         for row, (owner, cluster) in enumerate(self.members):
             if renew and owner == server:
-                k = int(self.state.group[row])
+                k = int(self.clusters.group[row])
                 statistics = Statistics(
-                    self.state.gram[k], self.state.moment[k], int(self.state.counts[k])
+                    self.clusters.gram[k], self.clusters.moment[k], int(self.clusters.counts[k])
                 )
-                sharing = int(self.state.starts[k + 1] - self.state.starts[k])
+                sharing = int(self.clusters.starts[k + 1] - self.clusters.starts[k])
                 entries.append(ClusterPlan(write_id(cluster), write_statistics(statistics), sharing, k))
         return Plan(self.phase, renew, tuple(entries))
 
-    def state_of(self) -> State:
-        """Arrays and JSON-ready values from which `restore` continues."""
-        return save_global(self)
+    def state(self) -> State:
+        arrays = flatten(self.clusters, "world.")
+        arrays |= pack_statistics(self.released, self.dim, "released.")
+        values: dict[str, Any] = {"phase": self.phase, "members": self.members, "reports": {}}
+        values["waiting"] = None if self.waiting is None else sorted(self.waiting)
+        for server, clusters in self.reports.items():
+            values["reports"][str(server)] = [cluster for cluster, _ in clusters]
+            arrays |= pack_statistics([st for _, st in clusters], self.dim, f"report{server}.")
+        return arrays, values
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        load_global(self, arrays, values)
+        self.clusters = rebuild(self.clusters, arrays, "world.")
+        self.members = [(int(owner), int(cluster)) for owner, cluster in values["members"]]
+        self.released = unpack_statistics(arrays, "released.")
+        self.phase = int(values["phase"])
+        self.clock = PhaseClock(self.phase)
+        self.waiting = None if values["waiting"] is None else set(values["waiting"])
+        self.reports = {
+            int(server): list(zip(ids, unpack_statistics(arrays, f"report{server}."), strict=True))
+            for server, ids in values["reports"].items()
+        }

@@ -8,36 +8,40 @@ from typing import Any
 import numpy as np
 
 from fclub.core.compiling import DirectCall
-from fclub.core.packing import with_row
+from fclub.core.packing import flatten, inside, rebuild, under, with_row
 from fclub.core.paper.federation import LocalClusters, absorb, add_statistics, recommend, release
 from fclub.core.paper.ucb import Rules
-from fclub.core.statistics import Packed, Statistics, observe, total_by_label
-from fclub.core.types import Indices, Matrix, Vector
+from fclub.core.statistics import (
+    Packed,
+    Statistics,
+    observe,
+    pack_statistics,
+    total_by_label,
+    unpack_statistics,
+)
+from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidMessage, NumericalError
+from fclub.privacy.ledger import Stream
 from fclub.privacy.noise import NoiseSource
-from fclub.protocol.accounts import Accounts
-from fclub.protocol.detection import Detector, serve_guests
-from fclub.protocol.link import Link
+from fclub.protocol.link import Uplink
 from fclub.protocol.messages import (
-    ClusterStatistics,
-    Download,
     Message,
     PhaseStart,
-    Plan,
-    Report,
-    Upload,
     read_id,
     read_statistics,
     write_id,
     write_statistics,
 )
 from fclub.protocol.numbering import number_clusters, numbers_of
-from fclub.protocol.overview import LocalOverview, local_overview
-from fclub.protocol.saved import State, load_local, save_local
-from fclub.protocol.staged import Staged
+from fclub.protocol.overview import LocalOverview
+from fclub.protocol.paper.accounts import Accounts
+from fclub.protocol.paper.detection import Detector, serve_guests
+from fclub.protocol.paper.messages import ClusterStatistics, Download, Plan, Report, Upload
+from fclub.protocol.paper.staged import Staged
+from fclub.protocol.seam import State
 
 
-class LocalServer:
+class PaperLocal:
     """One server's users and local clusters; `cluster_of[row]` is the cluster of user `row`.
 
     `served_by[row]` is the same, but for newcomers who turn out to be like others.
@@ -48,16 +52,16 @@ class LocalServer:
 
     def __init__(
         self,
-        server: int,
+        name: str,
         users: Packed,
         rules: Rules,
         depth: int,
         detector: Detector,
         noise: NoiseSource,
         accounts: Accounts,
-        link: Link,
+        link: Uplink,
     ) -> None:
-        self.server = server
+        self.name = name
         self.users = self.room = users
         self.rules = rules
         self.depth = depth
@@ -107,7 +111,7 @@ class LocalServer:
         c = self.served_by[row]
         index: int = self._recommend(self.clusters, c, items, self.rules)
         if math.isnan(self.clusters.growth[c]):
-            raise NumericalError(f"statistics of a cluster of server {self.server} are indefinite")
+            raise NumericalError(f"statistics of a cluster of server {self.name} are indefinite")
         return index
 
     def observe(self, row: int, x: Vector, y: float) -> None:
@@ -122,6 +126,9 @@ class LocalServer:
         if self.users.counts[row].bit_count() == 1 and row in self.detector.guests:
             serve_guests([row], self.users, self.clusters, self.served_by)
 
+    def due(self) -> None:
+        """Nothing ever is: the global server starts phases."""
+
     def _hand_out(self, c: int, statistics: Statistics) -> None:
         """Upload, or hold until there is a plan.
 
@@ -131,7 +138,7 @@ class LocalServer:
         if self.staged is None and self.ids:
             self.accounts.upload(self.began, self.ids[c], statistics.count)
             message = Upload(write_id(self.ids[c]), write_statistics(statistics))
-            self.link.to_global(self.server, message)
+            self.link.to_global(message)
             return
         if self.rules.noise_std == 0.0:
             earlier = sum((st for k, st in self.held if k == c), Statistics.zeros(self.dim))
@@ -181,7 +188,7 @@ class LocalServer:
             released = staged.release(c, self.noise, self.rules)
             clusters.append(ClusterStatistics(write_id(number), write_statistics(released)))
         self.staged = staged
-        self.link.to_global(self.server, Report(phase, tuple(clusters)))
+        self.link.to_global(Report(phase, tuple(clusters)))
 
     def _adopt(self, plan: Plan) -> None:
         """Alg. 2, lines 8–16: start from the global statistics with fresh buffers.
@@ -222,9 +229,41 @@ class LocalServer:
         """Observations that the global server does not know of."""
         return int(self.clusters.buffer_count.sum()) + sum(st.count for _, st in self.held)
 
+    @property
+    def counts(self) -> Counts:
+        return self.users.counts
+
+    @property
+    def theta(self) -> Floats:
+        pairs = zip(self.clusters.gram, self.clusters.moment, strict=True)
+        solved = [np.linalg.solve(gram, moment) for gram, moment in pairs]
+        return np.array(solved).reshape(-1, self.dim)[self.served_by]
+
+    @property
+    def group_of(self) -> Indices:
+        return np.array(self.groups, dtype=np.int64)[self.cluster_of]
+
+    def streams(self) -> dict[str, Stream]:
+        return self.accounts.streams(self.began)
+
     def overview(self) -> list[LocalOverview]:
-        counts = self.users.counts
-        return local_overview(self.clusters, self.served_by, counts, self.ids, self.groups)
+        """Own data of an estimate are what its users have observed and uploaded."""
+        clusters, rows = self.clusters, len(self.clusters.counts)
+        users = np.bincount(self.served_by, minlength=rows)
+        observed = np.bincount(self.served_by, weights=self.users.counts, minlength=rows)
+        own = np.clip(observed - clusters.buffer_count, 0, clusters.counts)
+        return [
+            LocalOverview(
+                cluster=self.ids[c] if self.ids else None,
+                group=self.groups[c] if self.groups else None,
+                users=int(users[c]),
+                own=int(own[c]),
+                others=int(clusters.counts[c] - own[c]),
+                waiting=int(clusters.buffer_count[c]),
+                shared_by=int(clusters.sharing[c]),
+            )
+            for c in range(rows)
+        ]
 
     def enter_uploads(self) -> None:
         """Enter what compiled code has uploaded: a tree's last leaf is the next release."""
@@ -233,9 +272,34 @@ class LocalServer:
         for c, cluster in enumerate(self.ids):
             self.accounts.catch_up(self.began, cluster, int(leaves[c]) - 1, int(released[c]))
 
-    def state_of(self) -> State:
-        """Arrays and JSON-ready values from which `restore` continues."""
-        return save_local(self)
+    def state(self) -> State:
+        arrays = flatten(self.users, "users.") | flatten(self.clusters, "clusters.")
+        arrays |= under("detector.", self.detector.state())
+        arrays |= {"cluster_of": self.cluster_of, "served_by": self.served_by}
+        arrays |= pack_statistics([statistics for _, statistics in self.held], self.dim, "held.")
+        values: dict[str, Any] = {"ids": self.ids, "groups": self.groups, "next_id": self.next_id}
+        values |= {"asked": self.asked, "held": [c for c, _ in self.held], "reported": self.reported}
+        values |= {"answered": self.answered, "began": self.began}
+        if self.staged is not None:
+            arrays |= flatten(self.staged, "staged.")
+            values["staged"] = {"phase": self.staged.phase, "ids": self.staged.ids}
+        return arrays, values
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        load_local(self, arrays, values)
+        if len(self.users.counts) != len(arrays["users.counts"]):
+            self.users = self.room = Packed.zeros(len(arrays["users.counts"]), self.dim)
+        for name, array in flatten(self.users, "users.").items():
+            array[...] = arrays[name]
+        self.detector.restore(inside("detector.", arrays))
+        self.clusters = rebuild(self.clusters, arrays, "clusters.")
+        self.cluster_of, self.served_by = arrays["cluster_of"], arrays["served_by"]
+        self.ids, self.groups = list(values["ids"]), list(values["groups"])
+        self.next_id, self.asked = int(values["next_id"]), values["asked"]
+        self.reported, self.answered = int(values["reported"]), int(values["answered"])
+        self.began = int(values["began"])
+        self.held = list(zip(values["held"], unpack_statistics(arrays, "held."), strict=True))
+        staged = values.get("staged")
+        self.staged = None
+        if staged is not None:
+            empty = Staged.empty(**staged, dim=self.dim, depth=self.depth)
+            self.staged = rebuild(empty, arrays, "staged.")

@@ -1,4 +1,4 @@
-"""Constants that the servers of the mixture policies agree on."""
+"""Constants that the servers of the plus policies agree on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fclub.core.types import Matrix
 
 
 @dataclass(frozen=True)
-class MixtureRules:
+class PlusRules:
     """Constants of the mixture: `variance` of a reward, prior precision, Gibbs sweeps.
 
     `share` off makes a server that reports nothing. `separate` reports every user as a cluster of its

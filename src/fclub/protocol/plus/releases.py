@@ -10,7 +10,7 @@ from fclub.core.noise import privatize_increment
 from fclub.core.packing import flatten, rebuild, with_row
 from fclub.core.statistics import Packed
 from fclub.core.types import Floats, Indices
-from fclub.privacy.ledger import Ledger
+from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.noise import NoiseSource
 from fclub.privacy.plan import StreamPlan
 
@@ -30,10 +30,13 @@ class Releases(Protocol):
     def advance(self) -> None:
         """Release what is due by its count."""
 
-    def arrays(self) -> dict[str, Any]: ...
+    def open_streams(self) -> dict[str, Stream]:
+        """The ledger's streams, which all may release more, by name."""
+
+    def state(self) -> dict[str, Any]: ...
 
     def restore(self, arrays: dict[str, Any], users: Packed) -> None:
-        """Continue from what `arrays` gave; all users' statistics are in `users`."""
+        """Continue from what `state` gave; all users' statistics are in `users`."""
 
 
 class ExactReleases:
@@ -49,7 +52,10 @@ class ExactReleases:
     def advance(self) -> None:
         """Nothing is held back."""
 
-    def arrays(self) -> dict[str, Any]:
+    def open_streams(self) -> dict[str, Stream]:
+        return {}
+
+    def state(self) -> dict[str, Any]:
         return {}
 
     def restore(self, arrays: dict[str, Any], users: Packed) -> None:
@@ -148,6 +154,9 @@ class PrivateReleases:
         streams.steps[row] = step + 1
         streams.noise[row] = self.plan.mechanism.std**2 * self._variances[step]
 
+    def open_streams(self) -> dict[str, Stream]:
+        return self.ledger.streams
+
     def _make_room(self, step: int) -> None:
         """For the draw of this step; every stream has as many as the longest."""
         past = self.streams.past
@@ -155,7 +164,7 @@ class PrivateReleases:
             longer = np.concatenate([past, np.zeros((len(past), 1, *past.shape[2:]))], axis=1)
             self.streams = self._room = self.streams._replace(past=longer)
 
-    def arrays(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         return flatten(self.streams)
 
     def restore(self, arrays: dict[str, Any], users: Packed) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from fclub.errors import PrivacyError
-from fclub.privacy.ledger import Ledger
+from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.mechanisms import WholeTree
 from fclub.privacy.sensitivity import Domain, sensitivity
 
@@ -25,6 +25,9 @@ class Accounts(Protocol):
     def catch_up(self, phase: int, cluster: int, releases: int, observations: int) -> None:
         """So many releases in all have been made where nobody could be asked: in compiled code."""
 
+    def streams(self, phase: int) -> dict[str, Stream]:
+        """The streams of the clusters that were reported in that phase."""
+
 
 class NoAccounts:
     """Exact statistics have no price that could be entered."""
@@ -40,6 +43,9 @@ class NoAccounts:
 
     def catch_up(self, phase: int, cluster: int, releases: int, observations: int) -> None:
         """Nothing is charged."""
+
+    def streams(self, phase: int) -> dict[str, Stream]:
+        return {}
 
 
 class TreeAccounts:
@@ -75,3 +81,6 @@ class TreeAccounts:
         if releases > entered.sequence:
             new = observations - entered.observations
             self.ledger.release(stream, new, releases - entered.sequence)
+
+    def streams(self, phase: int) -> dict[str, Stream]:
+        return {name: one for name, one in self.ledger.streams.items() if one.epoch == phase}

@@ -8,32 +8,24 @@ from typing import Any
 import numpy as np
 
 from fclub.core.clustering import number_by_first
-from fclub.core.plus.evidence import agglomerate, noisy_information
+from fclub.core.plus.evidence import agglomerate, all_information
 from fclub.core.plus.mixture import concentration
 from fclub.core.statistics import Statistics, pack_statistics, unpack_statistics
 from fclub.core.types import Indices
 from fclub.errors import InvalidMessage
-from fclub.protocol import trust
-from fclub.protocol.link import Link
-from fclub.protocol.messages import (
-    Digest,
-    Message,
-    PhaseStart,
-    Share,
-    Shares,
-    read_id,
-    read_released,
-    write_id,
-    write_statistics,
-)
-from fclub.protocol.mixture_rules import MixtureRules
+from fclub.protocol.link import Downlink
+from fclub.protocol.messages import Message, PhaseStart, read_id, write_id, write_statistics
 from fclub.protocol.overview import GlobalOverview, Member, global_overview
+from fclub.protocol.plus import trust
+from fclub.protocol.plus.messages import Digest, Share, Shares, read_released
+from fclub.protocol.plus.rules import PlusRules
+from fclub.protocol.seam import State
 
 Known = tuple[Statistics, float]
 """Released statistics and the variance of the noise in each entry."""
 
 
-class MixtureGlobal:
+class PlusGlobal:
     """Knows local clusters by server, opaque number and released statistics.
 
     Merges need evidence: the log odds have to exceed `margin`, because weak statistics agree with
@@ -43,10 +35,7 @@ class MixtureGlobal:
     own clock and is answered when it has reported (`advance`), so nobody waits for anybody.
     """
 
-    waiting: set[int] | None = None
-    next_phase: int | None = None
-
-    def __init__(self, servers: list[int], rules: MixtureRules, margin: float, link: Link) -> None:
+    def __init__(self, servers: list[int], rules: PlusRules, margin: float, link: Downlink) -> None:
         self.servers, self.rules, self.margin, self.link = sorted(servers), rules, margin, link
         self.known: dict[Member, Known] = {}
         self.group: dict[Member, int] = {}
@@ -64,7 +53,7 @@ class MixtureGlobal:
             self._answer(self.servers)
         self._heard.clear()
 
-    def advance(self) -> None:
+    def advance(self, overdue: bool = False) -> None:
         """Live: merge once for those who have reported, and answer them."""
         if self._heard:
             self.phase += 1
@@ -75,13 +64,15 @@ class MixtureGlobal:
         """Live: servers 0, 1, … take part; they speak first."""
         self.servers = list(range(servers))
 
-    def close_phase(self) -> None:
-        """Nobody is waited for."""
-
     def receive(self, server: int, message: Message) -> None:
-        if not isinstance(message, Digest) or server not in self.servers:
-            kind = type(message).__name__
-            raise InvalidMessage(f"the global server does not take a {kind} from server {server}")
+        match message:
+            case Digest() if server in self.servers:
+                self._learn(server, message)
+            case _:
+                kind = type(message).__name__
+                raise InvalidMessage(f"the global server does not take a {kind} from server {server}")
+
+    def _learn(self, server: int, message: Digest) -> None:
         released = {
             read_id(entry.cluster): read_released(entry.statistics, entry.noise, self.rules.dim)
             for entry in message.news
@@ -96,6 +87,18 @@ class MixtureGlobal:
         others = {member: known for member, known in self.known.items() if member[0] != server}
         self.known = others | kept | news
         self._heard.add(server)
+
+    @property
+    def next_phase(self) -> None:
+        """Live, local servers start their own."""
+
+    @property
+    def missing(self) -> set[int]:
+        """Nobody waits for anybody."""
+        return set()
+
+    def limit(self, clusters: int) -> None:
+        """Nothing limits how often servers report."""
 
     @property
     def reported(self) -> int:
@@ -114,11 +117,10 @@ class MixtureGlobal:
         return global_overview(members, group, np.bincount(group, weights))
 
     def _merge(self, members: list[Member]) -> Indices:
-        pairs = [
-            noisy_information(s.gram, s.moment, noise, self.rules.variance)
-            for s, noise in (self.known[member] for member in members)
-        ]
-        information, vectors = np.array([Q for Q, _ in pairs]), np.array([q for _, q in pairs])
+        known = (self.known[member] for member in members)
+        information, vectors = all_information(
+            ((s.gram, s.moment, noise) for s, noise in known), self.rules.dim, self.rules.variance
+        )
         labels = agglomerate(self.rules.prior, information, vectors, self.gamma, self.margin)
         return number_by_first(labels)
 
@@ -163,8 +165,7 @@ class MixtureGlobal:
             shares[key] = Share(number, write_statistics(total), noise, len(others))
         return shares
 
-    def state_of(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arrays and JSON-ready values from which `restore` continues."""
+    def state(self) -> State:
         known = [statistics for statistics, _ in self.known.values()]
         values = {
             "phase": self.phase,

@@ -1,0 +1,39 @@
+"""What servers refuse of digests and shares."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import isnan, sqrt
+
+from fclub.core.kernels import log_determinant
+from fclub.core.statistics import Statistics
+from fclub.errors import InvalidMessage
+from fclub.protocol.plus.rules import PlusRules
+from fclub.protocol.trust import ROUNDING, check_named, check_statistics
+
+
+def check_digest(
+    present: Collection[int], news: Mapping[int, tuple[Statistics, float]], rules: PlusRules
+) -> None:
+    """All clusters of a server, and what it has released of some of them."""
+    check_named(present, "digest")
+    for statistics, noise in news.values():
+        check_released(statistics, noise, rules)
+
+
+def check_share(statistics: Statistics, noise: float, clusters: int, rules: PlusRules) -> None:
+    """What so many local clusters of other servers have released."""
+    if clusters < 1:
+        raise InvalidMessage(f"a share of {clusters} clusters")
+    check_released(statistics, noise, rules)
+
+
+def check_released(statistics: Statistics, noise: float, rules: PlusRules) -> None:
+    """Sums of released statistics, with noise that they can have."""
+    most = rules.most_noise * statistics.count
+    if not rules.least_noise * (1.0 - ROUNDING) <= noise <= most * (1.0 + ROUNDING):
+        raise InvalidMessage(f"noise of variance {noise!r} in {statistics.count} observations")
+    check_statistics(statistics, 0.0, sqrt(noise))
+    information = statistics.gram / rules.variance
+    if noise == 0.0 and isnan(log_determinant(rules.prior + information)):
+        raise InvalidMessage("exact statistics are indefinite")

@@ -1,0 +1,293 @@
+"""The seam between algorithms and whoever runs them: simulation, live servers, audit, dashboard.
+
+An algorithm is a `Family`: from the parameters of a model it makes local servers, a global server and
+a clock that fit together, and says what their releases promise. Everybody else knows only the
+protocols of this module. `families.py` is the table of all families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fclub.config import Parameter, Privacy
+from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
+from fclub.privacy.ledger import Ledger, Stream
+from fclub.privacy.noise import NoiseSource
+from fclub.privacy.sensitivity import Domain
+from fclub.protocol.link import Downlink, Uplink
+from fclub.protocol.messages import Message
+from fclub.protocol.overview import GlobalOverview, LocalOverview
+
+if TYPE_CHECKING:
+    from fclub.protocol.federation import Federation
+
+State = tuple[dict[str, Any], dict[str, Any]]
+"""Arrays and JSON-ready values: what `state` gives and `restore` takes."""
+
+
+class Clock(Protocol):
+    """Counts observations and tells when a phase starts."""
+
+    @property
+    def phase(self) -> int: ...
+
+    @property
+    def next_start(self) -> int:
+        """The number of completed observations at which the next phase starts."""
+
+    def advance(self, observations: int) -> bool:
+        """Does a new phase start now?"""
+
+    def state(self) -> list[int]: ...
+
+    def restore(self, state: list[int]) -> None: ...
+
+
+class LocalServer(Protocol):
+    """Serves and learns from its users, known by their rows; speaks through the uplink it was given."""
+
+    def add_user(self) -> int:
+        """A user who was not there before; returns its row."""
+
+    def recommend(self, row: int, items: Matrix) -> int:
+        """The index of the item to show; changes nothing that anybody could notice."""
+
+    def observe(self, row: int, x: Vector, y: float) -> None:
+        """Learn that this user rewarded the item with features x."""
+
+    def due(self) -> Callable[[], None] | None:
+        """Work that the server's own count calls for now beside serving, or None."""
+
+    def receive(self, message: Message) -> None:
+        """Take a message of the global server; one that is refused changes nothing."""
+
+    @property
+    def counts(self) -> Counts:
+        """Observations by user."""
+
+    @property
+    def waiting(self) -> int:
+        """Observations that the global server does not know of."""
+
+    @property
+    def unanswered(self) -> bool:
+        """Has something been reported whose answer has not come?"""
+
+    @property
+    def served_by(self) -> Indices:
+        """By user: its cluster, as a place in `overview`."""
+
+    @property
+    def theta(self) -> Floats:
+        """By user: the estimate that it is served from."""
+
+    @property
+    def group_of(self) -> Indices:
+        """By user: its global cluster; below 0 while nobody else has heard of it."""
+
+    @property
+    def ids(self) -> list[int]:
+        """The opaque ids of the clusters that were reported last."""
+
+    def streams(self) -> dict[str, Stream]:
+        """The streams of the ledger that may release more, by name."""
+
+    def overview(self) -> list[LocalOverview]: ...
+
+    def state(self) -> State: ...
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None: ...
+
+
+class GlobalServer(Protocol):
+    """Brings the clusters of local servers together; knows them by what they have released."""
+
+    @property
+    def servers(self) -> list[int]:
+        """The numbers of the servers that take part."""
+
+    @property
+    def phase(self) -> int: ...
+
+    @property
+    def next_phase(self) -> int | None:
+        """The reported total at which it starts a phase; None where local servers start their own."""
+
+    @property
+    def missing(self) -> Collection[int]:
+        """Servers whose report the present phase waits for."""
+
+    @property
+    def reported(self) -> int:
+        """How many observations the global statistics hold."""
+
+    def released_by(self, server: int) -> int:
+        """How many of them are of this server."""
+
+    def limit(self, clusters: int) -> float | None:
+        """Uploads and downloads that so many local clusters can have had at most; None: no limit."""
+
+    def begin_phase(self, phase: int) -> None:
+        """Simulation: let every server detect and report."""
+
+    def invite(self, servers: int) -> None:
+        """Live: servers 0, 1, … take part from now on."""
+
+    def advance(self, overdue: bool = False) -> None:
+        """Live: do what is due now; what is `overdue` goes on without the missing."""
+
+    def receive(self, server: int, message: Message) -> None:
+        """Take a message of that server; one that is refused changes nothing."""
+
+    def overview(self) -> list[GlobalOverview]: ...
+
+    def state(self) -> State: ...
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What everybody knows of a federation before the first visit.
+
+    `constant` is the last feature of every item where all items share one. `clusters` bounds the local
+    clusters of the whole federation.
+    """
+
+    dim: int
+    clusters: int
+    constant: float | None = None
+
+
+class Place(NamedTuple):
+    """What a local server is given: a name for its streams, its link, noise, books, a generator."""
+
+    name: str
+    link: Uplink
+    noise: NoiseSource
+    ledger: Ledger | None
+    rng: np.random.Generator
+
+
+class Price(NamedTuple):
+    """What releases cost as far as others can tell: a stream to its end, and how streams add up."""
+
+    stream: float
+    phases_add_up: bool
+
+
+class Users(Protocol):
+    """The arrays of many users; the rows of a slice are the same memory."""
+
+    def slice(self, start: int, stop: int) -> Any: ...
+
+
+class Family(Protocol):
+    """Parts that fit together, for one shape and one set of constants."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """The claimed budget; None where exact statistics leave."""
+
+    @property
+    def domain(self) -> Domain:
+        """The observations for which the claim holds."""
+
+    def decode(self, data: bytes) -> Message:
+        """One of the family's messages, or `InvalidMessage`."""
+
+    def fingerprint(self) -> Any:
+        """JSON-ready: all that servers must agree on and that a store is bound to."""
+
+    def ledger(self, seeded: bool, keep: bool = True) -> Ledger | None:
+        """Empty books for the claim; None where nothing is claimed."""
+
+    def price(self) -> Price | None:
+        """None where nothing is claimed."""
+
+    def clock(self) -> Clock: ...
+
+    def users(self, count: int) -> Users:
+        """Users of whom nothing is known."""
+
+    def local_server(self, place: Place, users: Any, live: bool) -> LocalServer:
+        """A server of these users (`users` or a slice of it).
+
+        A live one starts phases by its own count if the family has it so; in a simulation one clock
+        counts for everybody.
+        """
+
+    def global_server(self, servers: list[int], link: Downlink) -> GlobalServer: ...
+
+    def compiled(self, federation: Federation) -> Compiled:
+        """How this federation is played inside compiled code."""
+
+
+Kernels = tuple[Callable[..., int], Callable[..., None]]
+"""recommend(state, user, items) and feedback(state, user, x, y), compiled."""
+
+
+class Compiled(Protocol):
+    """Whole blocks of rounds on packed arrays, with the same arithmetic as round by round."""
+
+    @property
+    def kernels(self) -> Kernels: ...
+
+    def pack(self) -> Any | None:
+        """The state of all servers as named tuples of arrays; None where it cannot be done."""
+
+    def count_events(self, state: Any) -> None:
+        """Add what the state has sent to the link's count."""
+
+    def unpack(self, state: Any) -> None:
+        """Give the servers what the rounds have changed."""
+
+
+class Constants(Protocol):
+    """The parameters of a family, checked."""
+
+    def family(self, shape: Shape) -> Family: ...
+
+
+class Forecast(NamedTuple):
+    """What one user's server will release of its observations, in the order of sending.
+
+    Release r holds the sum over observations with `weights[r]`; the noise of all releases has base
+    deviation `std` and the covariance `across` at deviation 1.
+    """
+
+    weights: Floats
+    across: Matrix
+    std: float
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A federation of one user for the audit to attack: its settings, and what it will release."""
+
+    forecast: Callable[[Any], Forecast]
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    constant: float | None = None
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A row of the table of families: constants under a name.
+
+    `defaults` has every parameter; `tuned` the values that were found to work best for some of them.
+    A private policy has a `rehearsal`.
+    """
+
+    summary: str
+    switches: dict[str, str]
+    defaults: Mapping[str, Parameter]
+    check: Callable[[Mapping[str, Parameter]], Constants]
+    tuned: Mapping[str, Parameter]
+    rehearsal: Rehearsal | None = None
