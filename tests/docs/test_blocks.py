@@ -13,7 +13,7 @@ from tests.docs.reader import Reader, build_wheel, fresh_environment
 from fclub.service.broker import free_port
 
 RUN = {"sh", "python"}
-CHECKOUT = ("Makefile", "pyproject.toml", "examples", "deploy")
+CHECKOUT = ("Makefile", "pyproject.toml", "README.md", "src", "examples", "deploy")
 ENDLESS = re.compile(r"^(fclub up(?!.*(?:--visits|&$))[^#\n]*[^#\s])", re.MULTILINE)
 """`fclub up` that would go on until Ctrl-C, in the foreground."""
 
@@ -22,7 +22,7 @@ WITH_CODE = [page for page in PAGES if any(block.language in RUN for block in bl
 
 @pytest.fixture(scope="session")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The variables of a machine on which `pip install fclub` finds what this checkout builds.
+    """The variables of a machine on which pip fetches nothing: the packages are there already.
 
     `make` only says what it would do: its targets set up environments and run these very tests.
     """
@@ -34,6 +34,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "HOME": str(folder),
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(folder / "wheels"),
+        "PIP_NO_BUILD_ISOLATION": "0",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "MAKEFLAGS": "n",
     }
