@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from fclub.cli import audit, privacy
 from fclub.core.types import Matrix
 from fclub.errors import UnknownName
-from fclub.privacy.ledger import Ledger
-from fclub.privacy.ledger_file import write_ledger
+from fclub.privacy.ledger import Ledger, write_ledger
 from fclub.privacy.levels import CDP, Flag
 from fclub.privacy.mechanisms import calibrate
 from fclub.simulation import attack

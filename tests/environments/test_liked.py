@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fclub.experiments.report.summary import summarise
 
 import fclub
 from fclub.environments.data.ratings_file import read_ratings
@@ -13,6 +12,7 @@ from fclub.environments.liked import Liked
 from fclub.environments.world import HALF
 from fclub.errors import InvalidSetting
 from fclub.experiments.report.build import build_report
+from fclub.experiments.report.measured import summarise
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.results import Results
 from fclub.experiments.run.runner import run

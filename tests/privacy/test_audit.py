@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 from tests.privacy.sabotage import sabotages
+from tests.privacy.whitening import whiten
 
 from fclub.errors import InvalidSetting, UnknownName
 from fclub.privacy.attack_statistics import mu_lower_bound, upper_bound
 from fclub.privacy.audit import Finding, audit, canaries
 from fclub.privacy.calibration import mu_of
 from fclub.privacy.noise import SeededNoise
-from fclub.privacy.sensitivity import Domain, sensitivity, whiten
+from fclub.privacy.sensitivity import Domain, sensitivity
 from fclub.privacy.targets import StreamTarget, stream_target
 
 BUDGETS = [(8.0, 1e-5), (0.5, 1e-5)]

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from tests.privacy.whitening import whiten
 
 from fclub.core.inputs import NORM_TOLERANCE
 from fclub.errors import InvalidFeatures, InvalidReward, InvalidSetting
-from fclub.privacy.sensitivity import Domain, entry_std, sensitivity, whiten
+from fclub.privacy.sensitivity import Domain, entry_std, sensitivity
 
 HALF = 0.5**0.5
 DOMAINS = [

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of
-from fclub.privacy.ledger_file import read_ledger
+from fclub.privacy.ledger import read_ledger
 from fclub.privacy.levels import LEVELS, Level
 from fclub.privacy.plan import plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain

@@ -3,16 +3,19 @@
 A stream is a sequence of releases with correlated noise. Streams of one epoch hold disjoint
 observations, so the epoch costs the most expensive of its streams (parallel composition). Data that
 is released again belongs to another epoch, and epochs add up: μ² = Σ_epochs max_streams μ².
+
+As a file a ledger is JSON lines: a header, then one entry per line in the order of release.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf, sqrt
+from pathlib import Path
 
 import msgspec
 
-from fclub.errors import InvalidFile, PrivacyError
+from fclub.errors import FclubError, InvalidFile, PrivacyError
 from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of, mu_of
 from fclub.privacy.levels import Flag, Level, level_named
 from fclub.privacy.mechanisms import MECHANISMS, Mechanism
@@ -227,3 +230,37 @@ class Ledger:
             "unaccounted": sorted(str(flag) for flag in self.flags),
             "seeded": self.seeded,
         }
+
+
+_encoder = msgspec.json.Encoder()
+_header = msgspec.json.Decoder(Header)
+_event = msgspec.json.Decoder(ReleaseEvent)
+
+
+def write_ledger(ledger: Ledger, path: Path) -> None:
+    """A whole ledger at once."""
+    entries: list[Header | ReleaseEvent] = [ledger.header, *ledger.events]
+    path.write_bytes(b"".join(_encoder.encode(entry) + b"\n" for entry in entries))
+
+
+def read_ledger(path: Path) -> Ledger:
+    """Read and re-account a ledger; every cost is computed again, not believed.
+
+    A last line without its end was cut off by a crash: its release never left, and it is left out.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise InvalidFile(f"cannot read {path}: {error.strerror}") from None
+    if not lines:
+        raise InvalidFile(f"{path} is no ledger: it has no complete line")
+    try:
+        ledger = Ledger.of(_header.decode(lines[0]))
+    except (msgspec.DecodeError, FclubError) as error:
+        raise InvalidFile(f"{path}, line 1: {error}") from None
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            ledger.replay(_event.decode(line))
+        except (msgspec.DecodeError, FclubError) as error:
+            raise InvalidFile(f"{path}, line {number}: {error}") from None
+    return ledger

@@ -133,22 +133,6 @@ def entry_std(domain: Domain, dim: int, std: float) -> Matrix:
     return scale
 
 
-def whiten(gram: Matrix, moment: Vector, domain: Domain, std: float = 1.0) -> Vector:
-    """The released entries of one (or many: leading axes) pair divided by their noise's deviation.
-
-    The Euclidean distance between two whitened releases is what an observer can tell them apart by.
-    """
-    dim = moment.shape[-1]
-    scale = entry_std(domain, dim, std)
-    rows, columns = released_entries(domain, dim)
-    both = np.zeros((*moment.shape[:-1], dim + 1, dim + 1))
-    both[..., :dim, :dim] = gram
-    both[..., :dim, dim] = moment
-    diagonal = np.where(rows == columns, sqrt(2.0), 1.0)
-    white: Vector = both[..., rows, columns] / (scale[rows, columns] * diagonal)
-    return white
-
-
 def released_entries(domain: Domain, dim: int) -> tuple[Indices, Indices]:
     """Rows and columns of the upper triangle that carry noise: all but corner and constant²."""
     rows, columns = np.triu_indices(dim + 1)
