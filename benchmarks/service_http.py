@@ -88,6 +88,7 @@ def bare_endpoint() -> Iterator[tuple[int, int]]:
 def local_server(folder: Path, warm: int) -> Iterator[tuple[int, Server]]:
     """Process of a local server that carries its own global server, after so many visits."""
     values = {
+        "model__policy": "cdp-fclub-dc",
         "model__dim": DIM,
         "http__max_body_bytes": 1 << 23,
         "store": str(folder / "local.db"),

@@ -42,7 +42,7 @@ def test_what_belongs_to_nobody_is_refused(entry: str) -> None:
     [
         (["--policy", "linucb"], "linucb is not one of"),
         (["--set", "env.path=nowhere.csv", "--env", "ratings"], "nowhere.csv"),
-        (["--set", "fclub-dc.upload_ratio=0.5"], "upload_ratio"),
+        (["--policy", "fclub-dc", "--set", "fclub-dc.upload_ratio=0.5"], "upload_ratio"),
     ],
 )
 def test_a_federation_that_cannot_be_is_refused_before_it_starts(words: list[str], text: str) -> None:

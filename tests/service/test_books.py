@@ -26,8 +26,8 @@ from fclub.service.settings import Model
 from .conftest import DIM, local_settings, offer, serving
 from .federation import Pump, play
 
-PRIVATE = Model(policy="cdp-fclub-dc", dim=3)
-SPENDTHRIFT = Model(policy="cdp-fclub-dc", dim=3, parameters={"epsilon": 60.0})
+PRIVATE = Model(policy="cdp-fclub-dc", dim=3, parameters={"delta": 0.1})
+SPENDTHRIFT = Model(policy="cdp-fclub-dc", dim=3, parameters={"epsilon": 60.0, "delta": 0.1})
 """So large an ε makes the printed noise so small that few phases are affordable."""
 
 
@@ -178,7 +178,7 @@ def visit(client: httpx.Client, rounds: int) -> None:
 
 
 def test_health_metrics_and_privacy_say_that_the_budget_is_used_up(tmp_path: Path) -> None:
-    model = Model(policy="cdp-fclub-dc", dim=DIM, parameters={"epsilon": 100.0})
+    model = Model(policy="cdp-fclub-dc", dim=DIM, parameters={"epsilon": 100.0, "delta": 0.1})
     application, runner = local_app(local_settings(tmp_path, model=model))
     with serving(application) as client:
         while not client.get("/healthz").json()["privacy_exhausted"]:

@@ -143,7 +143,8 @@ def test_counts_of_servers_survive_a_restart(pump: Pump) -> None:
 
 
 def test_a_stream_spends_less_than_its_budget(tmp_path: Path) -> None:
-    pump = Pump(tmp_path, Model(policy="cdp-fclub-dc", dim=4), servers=1, noise=SecureNoise())
+    model = Model(policy="cdp-fclub-dc", dim=4, parameters={"delta": 0.1})
+    pump = Pump(tmp_path, model, servers=1, noise=SecureNoise())
     play(pump, 60, users=4)
     node = pump.locals["s0"]
     privacy = LocalView(node, pump.model, Monitor("local")).state()["privacy"]

@@ -71,7 +71,7 @@ def driver() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def pages() -> Iterator[dict[str, str]]:
     """A federation with visitors; its pages by name."""
-    command = "up --servers 2 --users 8 --rate 100 --no-browser"
+    command = "up --policy fclub-dc --servers 2 --users 8 --rate 100 --no-browser"
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen([sys.executable, "-m", "fclub", *command.split()], stderr=errors)
         found: dict[str, str] = {}

@@ -14,9 +14,8 @@ import pytest
 from fclub.cli.main import COMMANDS
 from fclub.paths import cache_root
 from fclub.service.broker import find_broker
-from fclub.service.parts import family_of
 from fclub.service.security import global_permissions, permissions
-from fclub.service.settings import GlobalSettings, LocalSettings, load_settings
+from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, load_settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -38,7 +37,9 @@ def test_the_settings_are_valid_and_agree() -> None:
     secrets = {"FCLUB_NAME": "north", "FCLUB_NATS__USER": "north"}
     local = load_settings(LocalSettings, DEPLOY / "local.toml", {}, secrets)
     hub = load_settings(GlobalSettings, DEPLOY / "global.toml", {}, {})
-    assert family_of(local.model).fingerprint() == family_of(hub.model).fingerprint()
+    assert local.model == hub.model
+    assert local.model.policy == POLICY
+    assert local.model.parameters == PROMISE, "what is promised can be read in the file"
     assert local.name in hub.servers
 
 

@@ -29,8 +29,8 @@ ADMIN = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 
 
 def settings(path: Path, nats: Nats) -> GlobalSettings:
-    store = str(path / "global.db")
-    return GlobalSettings(model=Model(dim=DIM), store=store, servers=["s0"], http=HTTP, nats=nats)
+    model, store = Model(policy="cdp-fclub-dc", dim=DIM), str(path / "global.db")
+    return GlobalSettings(model=model, store=store, servers=["s0"], http=HTTP, nats=nats)
 
 
 @pytest.fixture

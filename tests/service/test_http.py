@@ -167,7 +167,7 @@ def test_observability(client: httpx.Client) -> None:
     text = client.get("/metrics").text
     assert "fclub_users 1.0" in text
     assert 'fclub_http_requests_total{route="/v1/recommend",status="200"} 1.0' in text
-    assert client.get("/v1/privacy").json()["claimed"] == {"epsilon": 1.0, "delta": 0.1}
+    assert client.get("/v1/privacy").json()["claimed"] == {"epsilon": 1.0, "delta": 1e-5}
     assert "/v1/feedback" in client.get("/openapi.json").json()["paths"]
     assert (
         client.get("/v1/clusters", headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}).status_code

@@ -155,7 +155,8 @@ def test_a_global_server_inside_that_fails_takes_the_local_one_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GlobalNode, "receive", lambda *_: 1 // 0)
-    app, runner = local_app(local_settings(tmp_path))
+    model = Model(policy="cdp-fclub-dc", dim=DIM)
+    app, runner = local_app(local_settings(tmp_path, model=model))
     with serving(app) as client:
         wait_for(lambda: client.get("/readyz").status_code == 503)
     assert runner.failure is not None

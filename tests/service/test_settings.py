@@ -7,11 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fclub.config import Privacy
 from fclub.errors import InvalidFile, InvalidSetting, PrivacyError, UnknownName
+from fclub.policies.registry import make_policy
 from fclub.privacy.noise import SeededNoise
-from fclub.service.parts import family_of, local_node
+from fclub.service.parts import caution, family_of, local_node
 from fclub.service.security import Guard, hash_token, new_token
-from fclub.service.settings import Http, LocalSettings, Model, load_settings, parse_assignments
+from fclub.service.serve import local_app
+from fclub.service.settings import (
+    Http,
+    LocalSettings,
+    Model,
+    load_settings,
+    parse_assignments,
+)
+
+from .conftest import DIM, local_settings
 
 FILE = """
 store = "a.db"
@@ -103,6 +114,40 @@ def test_unknown_policies_and_parameters_are_refused() -> None:
             family_of(model)
     with pytest.raises(UnknownName, match="colour"):
         family_of(Model(dim=3, parameters={"colour": 1}))
+
+
+def test_a_live_federation_promises_what_is_worth_a_promise() -> None:
+    """The paper's δ = 0.1 and its level stay the defaults of simulations."""
+    model = load_settings(LocalSettings, None, {"store": "a.db", "model.dim": 3}, {}).model
+    assert model.policy == "cdp-fclub-plus"
+    live, printed = family_of(model), family_of(Model(policy="cdp-fclub-dc", dim=3))
+    assert live.privacy == printed.privacy == Privacy(1.0, 1e-5)
+    assert live.ledger(seeded=False).header.level == "transcript"
+    for name in (model.policy, "cdp-fclub-dc"):
+        simulated = make_policy(name).get_params()
+        assert (simulated["epsilon"], simulated["delta"]) == (1.0, 0.1)
+    own = family_of(Model(dim=3, parameters={"delta": 1e-6, "level": "interactive"}))
+    assert own.privacy == Privacy(1.0, 1e-6)
+    assert own.ledger(seeded=False).header.level == "interactive"
+
+
+def test_only_the_printed_private_policy_needs_a_caution() -> None:
+    text = caution(Model(policy="cdp-fclub-dc", dim=3, parameters={"delta": 0.1}))
+    assert text is not None
+    for word in ("random", "raw data", "δ is 0.1", "cdp-fclub-plus"):
+        assert word in text
+    for name in ("cdp-fclub-plus", "fclub-plus", "fclub-dc", "homo"):
+        assert caution(Model(policy=name, dim=3)) is None
+
+
+def test_a_server_with_the_printed_private_policy_says_what_to_expect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Model(policy="cdp-fclub-dc", dim=DIM)
+    _, runner = local_app(local_settings(tmp_path, model=model))
+    runner.node.store.close()
+    (record,) = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert record.getMessage() == caution(model)
 
 
 def test_tokens() -> None:

@@ -22,6 +22,7 @@ import pytest
 from fclub import AsyncClient, Client, Outcome
 from fclub.cli.up import make_rivals, make_world
 from fclub.client import Recommendation
+from fclub.environments.world import HALF
 from fclub.errors import RequestFailed
 from fclub.service.security import hash_token
 from fclub.service.serve import check_store, local_app
@@ -69,7 +70,7 @@ def test_a_federation_in_one_command(tmp_path: Path) -> None:
     total = 0
     for name in ("s0", "s1"):
         settings = LocalSettings(
-            model=Model(policy="fclub-dc", dim=10), name=name, store=str(tmp_path / f"{name}.db")
+            model=Model(dim=10, constant=HALF), name=name, store=str(tmp_path / f"{name}.db")
         )
         summary = check_store(settings)
         total += summary["observations"]

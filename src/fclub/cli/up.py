@@ -26,7 +26,7 @@ from fclub.environments.registry import make_environment
 from fclub.policies.registry import make_policy
 from fclub.service.fleet import Fleet
 from fclub.service.parts import family_of
-from fclub.service.settings import Model
+from fclub.service.settings import POLICY, Model
 from fclub.service.visitors import Diary, RandomChoice, Rival, Stage, Tally, visit
 
 app = typer.Typer(add_completion=False)
@@ -77,7 +77,7 @@ EXAMPLE = "Example: fclub up --env ratings --set env.path=ratings.csv --servers 
 
 @app.command("up", epilog=EXAMPLE)
 def up(
-    policy: Annotated[str, typer.Option(help="A federated policy.")] = "fclub-dc",
+    policy: Annotated[str, typer.Option(help="A federated policy.")] = POLICY,
     env: Annotated[str, typer.Option(help="Where visitors come from.")] = "synthetic",
     servers: Annotated[int, typer.Option(min=1, help="Number of local servers.")] = 5,
     users: Annotated[int, typer.Option(min=1, help="Number of users.")] = 40,

@@ -20,7 +20,7 @@ from fclub.protocol.seam import Family, Shape
 from fclub.service.global_node import GlobalNode
 from fclub.service.local_node import LocalNode
 from fclub.service.noise import RecordedNoise
-from fclub.service.settings import GlobalSettings, LocalSettings, Model
+from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
 from fclub.service.store import Store
 
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
@@ -35,8 +35,21 @@ def family_of(model: Model) -> Family:
         raise InvalidSetting(f"model.policy: {model.policy} is not one of {known}", model.policy)
     if not model.parameters.get("share", True):
         raise InvalidSetting("model.parameters: share is off, but this is a federation", model.policy)
+    promise = {k: v for k, v in PROMISE.items() if k in PRESETS[model.policy].defaults}
     shape = Shape(model.dim, model.expected_clusters, model.constant)
-    return make_family(model.policy, shape, model.parameters)
+    return make_family(model.policy, shape, promise | model.parameters)
+
+
+def caution(model: Model) -> str | None:
+    """What to expect of the paper's private policy as printed; None for every other policy."""
+    privacy = family_of(model).privacy
+    if privacy is None or PRESETS[model.policy].switches["noise"] != "tree":
+        return None
+    return (
+        f"{model.policy} is the paper's private policy as printed: expect about the regret of random "
+        "choice, or more, for thousands of visits; raw data without noise decide who shares a "
+        f"cluster and when it uploads; δ is {privacy.delta:g}. Consider {POLICY} instead"
+    )
 
 
 def _fingerprint(model: Model) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from fclub.service.local_app import LocalService
 from fclub.service.local_node import GLOBAL, LocalNode
 from fclub.service.monitoring import Monitor
 from fclub.service.nats_wire import NatsWire
-from fclub.service.parts import family_of, global_node, local_node, rehearse
+from fclub.service.parts import caution, family_of, global_node, local_node, rehearse
 from fclub.service.runtime import Runner, Wire
 from fclub.service.security import broker_of
-from fclub.service.settings import GlobalSettings, Http, LocalSettings
+from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model
 from fclub.service.tasks import end
 
 SWITCH_SECONDS = 0.0005
@@ -60,10 +60,17 @@ async def _forget_old(node: LocalNode, runner: Runner, days: float) -> None:
         await asyncio.sleep(FORGET_EVERY)
 
 
+def _warn(model: Model, monitor: Monitor) -> None:
+    text = caution(model)
+    if text is not None:
+        monitor.event(text, logging.WARNING)
+
+
 def local_app(settings: LocalSettings) -> tuple[Router, Runner]:
     """The application of a local server; without a broker it carries its own global server."""
     rehearse(settings.model)
     monitor, node = Monitor("local"), local_node(settings)
+    _warn(settings.model, monitor)
     board: dict[str, DirectWire] = {}
     wire: Wire
     if settings.nats.url:
@@ -110,6 +117,7 @@ def global_app(settings: GlobalSettings) -> tuple[Router, Runner]:
     if not settings.nats.url:
         raise InvalidSetting("nats.url: the global server needs a broker")
     monitor, node = Monitor("global"), global_node(settings)
+    _warn(settings.model, monitor)
     wire = NatsWire(GLOBAL, broker_of(settings.nats), monitor, node.names)
     runner = Runner(node, wire, monitor, settings.resend_seconds)
     service = GlobalService(settings, node, runner, monitor)

@@ -12,12 +12,16 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from fclub.config import Parameter
 from fclub.errors import InvalidSetting
 from fclub.policies.registry import POLICIES
 from fclub.values import parse_value, split_assignment
 
-POLICY = "cdp-fclub-dc"
+POLICY = "cdp-fclub-plus"
 """What a federation runs unless it is told otherwise."""
+
+PROMISE: dict[str, Parameter] = {"epsilon": 1.0, "delta": 1e-5, "level": "transcript"}
+"""What a private policy promises live unless it is told otherwise; the paper's δ is for simulations."""
 
 PREFIX = "FCLUB_"
 ELSEWHERE = {"FCLUB_CACHE_DIR", "FCLUB_DATA_DIR"}
@@ -69,8 +73,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Value of the last feature, if all items share one; items with another value are refused."""
     expected_clusters: Positive = 1000
     """Bound on the local clusters of the whole federation; confidence radii use it."""
-    parameters: dict[str, float | int | str | bool | None] = {}
-    """Parameters of the policy, as `fclub policies` lists them."""
+    parameters: dict[str, Parameter] = {}
+    """As in `fclub policies`; live, `epsilon` is 1, `delta` 1e-5, `level` transcript unless given."""
 
 
 class Nats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
