@@ -93,7 +93,7 @@ async def half_a_frame(folder: Path, monkeypatch: pytest.MonkeyPatch) -> BaseExc
     await runner.commit()
 
     def receive(sender: str, data: bytes) -> None:
-        node.to_global(0, PhaseStart(1))
+        node.to_global(PhaseStart(1))
         raise ZeroDivisionError
 
     monkeypatch.setattr(node, "receive", receive)
