@@ -7,7 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from fclub.service.drill import Drill
+from drill import Drill
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 import numpy as np
 import uvloop
 
-from fclub.service.broker import free_port
 from fclub.service.fleet import Server
+from fclub.service.link.broker import free_port
 from load import (
     DIM,
     Round,

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fclub.service.broker import LocalBroker
-from fclub.service.local_node import GLOBAL, LocalNode
+from fclub.service.link.broker import LocalBroker
+from fclub.service.link.nats_wire import Broker, NatsWire
 from fclub.service.monitoring import Monitor
-from fclub.service.nats_wire import Broker, NatsWire
-from fclub.service.parts import global_node, local_node
-from fclub.service.runtime import Runner
+from fclub.service.nodes.local_node import GLOBAL, LocalNode
+from fclub.service.nodes.parts import global_node, local_node
+from fclub.service.nodes.runner import Runner
 from fclub.service.settings import GlobalSettings, LocalSettings, Model
 
 NAMES = ["s0", "s1"]

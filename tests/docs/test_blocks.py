@@ -10,7 +10,7 @@ import pytest
 from tests.docs.pages import PAGES, ROOT, Block, blocks, name_of
 from tests.docs.reader import Reader, build_wheel, fresh_environment
 
-from fclub.service.broker import free_port
+from fclub.service.link.broker import free_port
 
 RUN = {"sh", "python"}
 CHECKOUT = ("Makefile", "pyproject.toml", "README.md", "src", "examples", "deploy")

@@ -20,9 +20,9 @@ from fclub.privacy.noise import NoiseSource
 from fclub.protocol.families import PRESETS
 from fclub.protocol.federation import Federation
 from fclub.protocol.seam import Shape
-from fclub.service.global_node import GlobalNode
-from fclub.service.local_node import GLOBAL, LocalNode
-from fclub.service.parts import global_node, local_node
+from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.local_node import GLOBAL, LocalNode
+from fclub.service.nodes.parts import global_node, local_node
 from fclub.service.settings import GlobalSettings, LocalSettings, Model
 
 CLUSTER_BOUND = 1000

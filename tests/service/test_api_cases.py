@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fclub.service.local_node import LocalNode
-from fclub.service.runtime import Runner
+from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.runner import Runner
 from fclub.service.serve import local_app
 
 from .conftest import HEADERS, local_settings, serving, wait_for

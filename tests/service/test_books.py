@@ -16,12 +16,12 @@ from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidFile, InvalidMessage, PrivacyError, UnknownName
 from fclub.privacy.ledger import ReleaseEvent
 from fclub.protocol.messages import PhaseStart
-from fclub.service.books import read_books
-from fclub.service.local_node import GLOBAL
-from fclub.service.parts import local_node
-from fclub.service.privacy_view import privacy_view
+from fclub.service.http.privacy_view import privacy_view
+from fclub.service.nodes.local_node import GLOBAL
+from fclub.service.nodes.parts import local_node
 from fclub.service.serve import local_app
 from fclub.service.settings import Model
+from fclub.service.store.books import read_books
 
 from .conftest import DIM, local_settings, offer, serving
 from .federation import Pump, play

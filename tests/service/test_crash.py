@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from fclub.service.drill import Drill
+from benchmarks.drill import Drill
 
 
 @pytest.mark.slow

@@ -24,13 +24,13 @@ from fclub.service.dashboard.global_view import GlobalView
 from fclub.service.dashboard.history import History
 from fclub.service.dashboard.local_view import LocalView
 from fclub.service.dashboard.partition import compare
-from fclub.service.dashboard.routes import TYPES, read_files
 from fclub.service.fleet import Server
+from fclub.service.http.pages import TYPES, read_files
 from fclub.service.monitoring import Monitor
-from fclub.service.parts import family_of
+from fclub.service.nodes.parts import family_of
 from fclub.service.serve import local_app
 from fclub.service.settings import Model
-from fclub.service.visitors import RandomChoice, Rival, Tally
+from fclub.visitors import RandomChoice, Rival, Tally
 
 from .conftest import DIM, HEADERS, TOKEN, local_settings, serving, visit
 from .federation import Pump, name_of

@@ -20,12 +20,12 @@ import pytest
 from tests.browser import chromium as browser
 
 from fclub.core.paper.federation import GlobalClusters
-from fclub.service.direct import DirectWire
-from fclub.service.global_app import GlobalService
-from fclub.service.local_node import GLOBAL
+from fclub.service.http.global_app import GlobalService
+from fclub.service.link.direct import DirectWire
 from fclub.service.monitoring import Monitor
-from fclub.service.parts import global_node
-from fclub.service.runtime import Runner
+from fclub.service.nodes.local_node import GLOBAL
+from fclub.service.nodes.parts import global_node
+from fclub.service.nodes.runner import Runner
 from fclub.service.serve import local_app, running
 from fclub.service.settings import GlobalSettings, Model
 

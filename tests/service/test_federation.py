@@ -10,8 +10,8 @@ import pytest
 
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import UnknownDecision
-from fclub.service.decisions import FORGOTTEN_AT_ONCE
 from fclub.service.settings import Model
+from fclub.service.store.decisions import FORGOTTEN_AT_ONCE
 
 from .conftest import wait_for
 from .federation import Pump, in_process, model_of, play, register, totals, visits

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from fclub.errors import InvalidSetting
-from fclub.service.broker import LocalBroker
-from fclub.service.local_node import GLOBAL
+from fclub.service.link.broker import LocalBroker
+from fclub.service.nodes.local_node import GLOBAL
 from fclub.service.serve import global_app
 from fclub.service.settings import GlobalSettings, Model, Nats
 

@@ -11,14 +11,14 @@ import pytest
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidFeatures, InvalidMessage, InvalidSetting
 from fclub.protocol.messages import PhaseStart
-from fclub.service.books import read_books
 from fclub.service.dashboard.global_view import GlobalView
 from fclub.service.dashboard.local_view import LocalView
+from fclub.service.http.privacy_view import privacy_view
 from fclub.service.monitoring import Monitor
-from fclub.service.parts import local_node
-from fclub.service.privacy_view import privacy_view
+from fclub.service.nodes.parts import local_node
 from fclub.service.serve import local_app
 from fclub.service.settings import Model
+from fclub.service.store.books import read_books
 
 from .conftest import DIM, local_settings, offer, serving
 from .federation import Pump, in_process, model_of, name_of, play, register, totals, visits

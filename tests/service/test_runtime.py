@@ -13,15 +13,15 @@ import pytest
 from fclub.core.types import Vector
 from fclub.errors import NotStored, NumericalError
 from fclub.protocol.messages import PhaseStart
-from fclub.service.direct import DirectWire
-from fclub.service.global_node import GlobalNode
-from fclub.service.local_node import GLOBAL, LocalNode
+from fclub.service.link.direct import DirectWire
+from fclub.service.link.tasks import end
 from fclub.service.monitoring import Monitor
-from fclub.service.parts import local_node
-from fclub.service.runtime import Runner
+from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.local_node import GLOBAL, LocalNode
+from fclub.service.nodes.parts import local_node
+from fclub.service.nodes.runner import Runner
 from fclub.service.serve import check_store, local_app
 from fclub.service.settings import LocalSettings, Model
-from fclub.service.tasks import end
 
 from .conftest import DIM, local_settings, serving, wait_for
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from fclub.errors import FclubError, InvalidFile, StoreInUse
-from fclub.service.local_node import GLOBAL, LocalNode
-from fclub.service.parts import local_node
+from fclub.service.nodes.local_node import GLOBAL, LocalNode
+from fclub.service.nodes.parts import local_node
 from fclub.service.serve import check_store
 from fclub.service.settings import Model
-from fclub.service.store import DROP_EVERY, VERSION, Store, log_statements
+from fclub.service.store.store import DROP_EVERY, VERSION, Store, log_statements
 
 from .conftest import DIM, local_settings
 from .federation import Pump
@@ -41,7 +41,7 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
 
 HOLD = """
 import sys
-from fclub.service.store import Store
+from fclub.service.store.store import Store
 store = Store(sys.argv[1], "local")
 print("open", flush=True)
 sys.stdin.read()

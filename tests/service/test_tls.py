@@ -14,12 +14,12 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from fclub.service.broker import BrokerTls, LocalBroker, free_port
 from fclub.service.fleet import Server
-from fclub.service.local_node import GLOBAL
+from fclub.service.http.security import broker_of
+from fclub.service.link.broker import BrokerTls, LocalBroker, free_port
+from fclub.service.link.nats_wire import NatsWire
 from fclub.service.monitoring import Monitor
-from fclub.service.nats_wire import NatsWire
-from fclub.service.security import broker_of
+from fclub.service.nodes.local_node import GLOBAL
 from fclub.service.settings import Nats
 
 from .certificates import Authority

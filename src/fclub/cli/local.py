@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fclub.service import logs, serve
-from fclub.service.security import hash_token, new_token
+from fclub.service.http.security import hash_token, new_token
 from fclub.service.settings import LocalSettings, load_settings, parse_assignments
 
 app = typer.Typer(add_completion=False)

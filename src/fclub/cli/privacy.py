@@ -15,8 +15,8 @@ from fclub.privacy.ledger import read_ledger
 from fclub.privacy.levels import LEVELS, Level
 from fclub.privacy.plan import plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
-from fclub.service.books import read_books
-from fclub.service.store import is_store
+from fclub.service.store.books import read_books
+from fclub.service.store.store import is_store
 
 app = typer.Typer(add_completion=False)
 

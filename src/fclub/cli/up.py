@@ -25,9 +25,9 @@ from fclub.cli import parameters
 from fclub.environments.registry import make_environment
 from fclub.policies.registry import make_policy
 from fclub.service.fleet import Fleet
-from fclub.service.parts import family_of
+from fclub.service.nodes.parts import family_of
 from fclub.service.settings import POLICY, Model
-from fclub.service.visitors import Diary, RandomChoice, Rival, Stage, Tally, visit
+from fclub.visitors import Diary, RandomChoice, Rival, Stage, Tally, visit
 
 app = typer.Typer(add_completion=False)
 

@@ -16,9 +16,9 @@ import httpx
 import msgspec
 
 from fclub.errors import FleetFailed
-from fclub.service.broker import LocalBroker, free_port
-from fclub.service.local_node import GLOBAL
-from fclub.service.security import hash_token, new_token
+from fclub.service.http.security import hash_token, new_token
+from fclub.service.link.broker import LocalBroker, free_port
+from fclub.service.nodes.local_node import GLOBAL
 from fclub.service.settings import Model
 
 READY_SECONDS = 120.0

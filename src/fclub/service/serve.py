@@ -16,17 +16,17 @@ import uvicorn
 from starlette.routing import Router
 
 from fclub.errors import InvalidSetting, ServiceFailed
-from fclub.service.direct import DirectWire
-from fclub.service.global_app import Deadline, GlobalService
-from fclub.service.local_app import LocalService
-from fclub.service.local_node import GLOBAL, LocalNode
+from fclub.service.http.global_app import Deadline, GlobalService
+from fclub.service.http.local_app import LocalService
+from fclub.service.http.security import broker_of
+from fclub.service.link.direct import DirectWire
+from fclub.service.link.nats_wire import NatsWire
+from fclub.service.link.tasks import end
 from fclub.service.monitoring import Monitor
-from fclub.service.nats_wire import NatsWire
-from fclub.service.parts import caution, family_of, global_node, local_node, rehearse
-from fclub.service.runtime import Runner, Wire
-from fclub.service.security import broker_of
+from fclub.service.nodes.local_node import GLOBAL, LocalNode
+from fclub.service.nodes.parts import caution, family_of, global_node, local_node, rehearse
+from fclub.service.nodes.runner import Runner, Wire
 from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model
-from fclub.service.tasks import end
 
 SWITCH_SECONDS = 0.0005
 """A commit that is done waits at most so long for the interpreter's lock before it can say so."""

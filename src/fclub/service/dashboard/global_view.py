@@ -7,7 +7,7 @@ from typing import Any
 from fclub.service.dashboard.history import Sample
 from fclub.service.dashboard.partition import Change, Partition, compare
 from fclub.service.dashboard.spending import Spending
-from fclub.service.global_node import GlobalNode, Peer
+from fclub.service.nodes.global_node import GlobalNode, Peer
 from fclub.service.settings import Model
 
 

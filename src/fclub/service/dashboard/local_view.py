@@ -8,8 +8,8 @@ from typing import Any
 from fclub.service.dashboard.history import Sample
 from fclub.service.dashboard.partition import Change, compare
 from fclub.service.dashboard.spending import cost
-from fclub.service.local_node import LocalNode
 from fclub.service.monitoring import Monitor
+from fclub.service.nodes.local_node import LocalNode
 from fclub.service.settings import Model
 
 SHOWN_STREAMS = 50

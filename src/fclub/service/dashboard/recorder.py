@@ -14,7 +14,7 @@ from msgspec import Meta
 from fclub.service.dashboard.history import STEP, History, Sample
 from fclub.service.dashboard.partition import Change
 from fclub.service.monitoring import Monitor
-from fclub.service.runtime import Runner
+from fclub.service.nodes.runner import Runner
 
 SAVE_EVERY = 30.0
 KEPT_CHANGES = 50

@@ -11,10 +11,10 @@ from fclub.errors import InvalidMessage, OutOfOrder, Quarantined
 from fclub.protocol.link import Communications
 from fclub.protocol.messages import Message, encode
 from fclub.protocol.seam import Family
-from fclub.service.channel import Changes, Channel
-from fclub.service.frames import Receipt, decode_frame
-from fclub.service.local_node import GLOBAL, SNAPSHOT_EVERY
-from fclub.service.store import Store, log_statements, snapshot_statements
+from fclub.service.link.channel import Changes, Channel
+from fclub.service.link.frames import Receipt, decode_frame
+from fclub.service.nodes.local_node import GLOBAL, SNAPSHOT_EVERY
+from fclub.service.store.store import Store, log_statements, snapshot_statements
 
 QUARANTINE_AFTER = 5
 """Refused messages until a server is not listened to any more."""

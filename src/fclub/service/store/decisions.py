@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fclub.service.channel import Changes
-from fclub.service.store import Store
+from fclub.service.link.channel import Changes
+from fclub.service.store.store import Store
 
 RECENT = 10_000
 """Decisions at hand: a few megabytes."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fclub.errors import InvalidMessage, OutOfOrder
-from fclub.service.frames import VERSION, Numbered, Receipt, encode_frame
+from fclub.service.link.frames import VERSION, Numbered, Receipt, encode_frame
 
 Statement = tuple[str, tuple[Any, ...]]
 

@@ -17,11 +17,11 @@ from fclub.privacy.noise import NoiseSource, NoNoise, SecureNoise, require_secur
 from fclub.protocol.families import PRESETS, make_family
 from fclub.protocol.federation import Federation
 from fclub.protocol.seam import Family, Shape
-from fclub.service.global_node import GlobalNode
-from fclub.service.local_node import LocalNode
-from fclub.service.noise import RecordedNoise
+from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.noise import RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
-from fclub.service.store import Store
+from fclub.service.store.store import Store
 
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
 DAMAGE = (sqlite3.Error, struct.error, msgspec.DecodeError, LookupError, TypeError, ValueError)

@@ -23,10 +23,10 @@ from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from fclub.errors import NotStored
-from fclub.service.local_node import GLOBAL
+from fclub.service.link.tasks import end
 from fclub.service.monitoring import Monitor
-from fclub.service.runtime import Deliver
-from fclub.service.tasks import end
+from fclub.service.nodes.local_node import GLOBAL
+from fclub.service.nodes.runner import Deliver
 
 UP_STREAM = "UP"
 BATCH = 256

@@ -16,12 +16,12 @@ from fclub.core.types import Matrix, Vector
 from fclub.errors import FclubError, InvalidFile, OtherReward, UnknownDecision
 from fclub.protocol.messages import Message, encode
 from fclub.protocol.seam import Family, Place
-from fclub.service.books import Books
-from fclub.service.channel import Changes, Channel
-from fclub.service.decisions import Decisions, Shown
-from fclub.service.frames import Receipt, decode_frame
-from fclub.service.noise import RecordedNoise
-from fclub.service.store import Store, log_statements, snapshot_statements
+from fclub.service.link.channel import Changes, Channel
+from fclub.service.link.frames import Receipt, decode_frame
+from fclub.service.nodes.noise import RecordedNoise
+from fclub.service.store.books import Books
+from fclub.service.store.decisions import Decisions, Shown
+from fclub.service.store.store import Store, log_statements, snapshot_statements
 
 GLOBAL = "global"
 SNAPSHOT_EVERY = 20_000

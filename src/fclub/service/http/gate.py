@@ -24,8 +24,8 @@ from fclub.errors import (
     TooLarge,
     Unauthorized,
 )
+from fclub.service.http.security import ADMIN, APPLICATION, Guard
 from fclub.service.monitoring import Monitor
-from fclub.service.security import ADMIN, APPLICATION, Guard
 from fclub.service.settings import Http
 
 STATUS: tuple[tuple[type[FclubError], int], ...] = (

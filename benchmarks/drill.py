@@ -20,9 +20,9 @@ import numpy as np
 from fclub.client import AsyncClient
 from fclub.errors import RequestFailed
 from fclub.service.fleet import Fleet, Server
-from fclub.service.global_node import GlobalNode
-from fclub.service.local_node import LocalNode
-from fclub.service.parts import global_node, local_node
+from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.parts import global_node, local_node
 from fclub.service.settings import GlobalSettings, LocalSettings, Model
 
 WORKERS_PER_SERVER = 3

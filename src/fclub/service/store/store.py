@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from fclub.errors import InvalidFile
-from fclub.service.channel import Statement
-from fclub.service.lock import PRIVATE, Lock
+from fclub.service.link.channel import Statement
+from fclub.service.store.lock import PRIVATE, Lock
 
 VERSION = 3
 MAGIC = b"SQLite format 3\0"

@@ -11,10 +11,10 @@ from hashlib import blake2b
 from typing import Protocol
 
 from fclub.errors import FclubError, NotStored
-from fclub.service.channel import Changes, Channel
+from fclub.service.link.channel import Changes, Channel
+from fclub.service.link.tasks import end
 from fclub.service.monitoring import Monitor
-from fclub.service.store import Store
-from fclub.service.tasks import end
+from fclub.service.store.store import Store
 
 Arrival = tuple[str, bytes]
 """Sender and frame."""

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from fclub.errors import NotFound
 from fclub.service.dashboard.recorder import Recorder, Visitors
-from fclub.service.http import Gate
+from fclub.service.http.gate import Gate
 
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 POLICY = (
@@ -34,7 +34,7 @@ _visitors = msgspec.json.Decoder(Visitors)
 
 def read_files() -> dict[str, bytes]:
     """The static files of the package by name."""
-    folder = files(__package__).joinpath("static")
+    folder = files("fclub.service.dashboard").joinpath("static")
     return {entry.name: entry.read_bytes() for entry in folder.iterdir() if entry.is_file()}
 
 

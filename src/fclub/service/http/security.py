@@ -8,7 +8,7 @@ import ssl
 from hashlib import sha256
 
 from fclub.errors import InvalidSetting
-from fclub.service.nats_wire import UP_STREAM, Broker, down_stream
+from fclub.service.link.nats_wire import UP_STREAM, Broker, down_stream
 from fclub.service.settings import Http, Nats
 
 APPLICATION, ADMIN = "application", "admin"

@@ -13,16 +13,16 @@ from starlette.routing import Router
 
 from fclub.core.inputs import as_items
 from fclub.errors import FclubError, InvalidFeatures, InvalidInput, NotFound, NotStored, TooLarge
-from fclub.service import api
 from fclub.service.dashboard.local_view import LocalView
 from fclub.service.dashboard.recorder import Recorder
-from fclub.service.dashboard.routes import Dashboard
-from fclub.service.http import Gate, Routes, json_response, status_of
-from fclub.service.local_node import LocalNode
+from fclub.service.http import api
+from fclub.service.http.gate import Gate, Routes, json_response, status_of
+from fclub.service.http.pages import Dashboard
+from fclub.service.http.privacy_view import privacy_view
+from fclub.service.http.security import Guard
 from fclub.service.monitoring import Monitor
-from fclub.service.privacy_view import privacy_view
-from fclub.service.runtime import Runner
-from fclub.service.security import Guard
+from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
 
 Entry = TypeVar("Entry")

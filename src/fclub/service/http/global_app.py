@@ -13,12 +13,12 @@ from starlette.routing import Router
 from fclub.errors import NotFound
 from fclub.service.dashboard.global_view import GlobalView
 from fclub.service.dashboard.recorder import Recorder
-from fclub.service.dashboard.routes import Dashboard
-from fclub.service.global_node import GlobalNode
-from fclub.service.http import Gate, Routes, json_response
+from fclub.service.http.gate import Gate, Routes, json_response
+from fclub.service.http.pages import Dashboard
+from fclub.service.http.security import ADMIN, Guard
 from fclub.service.monitoring import Monitor
-from fclub.service.runtime import Runner
-from fclub.service.security import ADMIN, Guard
+from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.runner import Runner
 from fclub.service.settings import GlobalSettings
 
 DEADLINE_CHECKS = 10

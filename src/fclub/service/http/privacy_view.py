@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of
-from fclub.service.api import Budget, PrivacyView, StreamView
-from fclub.service.books import Books
+from fclub.service.http.api import Budget, PrivacyView, StreamView
+from fclub.service.store.books import Books
 
 
 @lru_cache(maxsize=1024)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fclub.errors import BrokerFailed
-from fclub.service.local_node import GLOBAL
-from fclub.service.security import global_permissions, permissions
+from fclub.service.http.security import global_permissions, permissions
+from fclub.service.nodes.local_node import GLOBAL
 
 START_SECONDS = 20.0
 

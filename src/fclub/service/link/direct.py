@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from fclub.service.runtime import Arrival, Deliver
-from fclub.service.tasks import end
+from fclub.service.link.tasks import end
+from fclub.service.nodes.runner import Arrival, Deliver
 
 GATHER_SECONDS = 0.02
 """Nobody waits for a frame, and every batch costs a commit at both ends."""

@@ -1,0 +1,1 @@
+"""Between nodes: numbered frames and receipts, and the wires that carry them."""

@@ -1,0 +1,1 @@
+"""Servers as state machines on their stores, and what runs them."""
