@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fclub.core.paper.federation import GlobalClusters
+from fclub.core.paper.ucb import events_limit
 from fclub.environments.synthetic import Synthetic
 from fclub.environments.world import HALF
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import SecureNoise
-from fclub.protocol.paper.limits import events_limit
 from fclub.service.dashboard.global_view import GlobalView
 from fclub.service.dashboard.history import History
 from fclub.service.dashboard.local_view import LocalView
@@ -164,7 +164,7 @@ def test_a_stream_spends_less_than_its_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
-def test_mixture_servers_are_shown_in_the_same_words(tmp_path: Path, name: str) -> None:
+def test_plus_servers_are_shown_in_the_same_words(tmp_path: Path, name: str) -> None:
     pump = Pump(tmp_path, Model(policy=name, dim=10, constant=HALF), servers=2, noise=SecureNoise())
     play(pump, 800)
     hub, node = GlobalView(pump.hub, pump.model), pump.locals["s0"]

@@ -22,9 +22,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fclub.config import require
+from fclub.config import Parameter, require
 from fclub.core.types import Floats, Indices
-from fclub.environments.base import Parameter
 from fclub.environments.data.cache import load_ratings
 from fclub.environments.data.datasets import data_folders
 from fclub.environments.data.pipeline import factors, random_part

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Problem, require
+from fclub.config import Parameter, Problem, require
 from fclub.core.types import Flags, Floats, Indices, Matrix
 from fclub.environments.arrivals import check_law, start_arrivals
 from fclub.environments.world import (
@@ -23,8 +23,6 @@ from fclub.environments.world import (
     regret_of,
 )
 from fclub.errors import InvalidInput, NotStarted
-
-Parameter = float | int | str | bool | None
 
 
 @dataclass(frozen=True)

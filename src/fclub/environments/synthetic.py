@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fclub.config import Problem, require
+from fclub.config import Parameter, Problem, require
 from fclub.core.types import Floats
-from fclub.environments.base import LinearEnvironment, Parameter, place
+from fclub.environments.base import LinearEnvironment, place
 from fclub.environments.world import DIRECTIONS, HALF, NON_NEGATIVE
 
 KINDS = ("authors", "orthogonal")

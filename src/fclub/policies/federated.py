@@ -37,7 +37,7 @@ class FederatedPolicy(Policy):
     rows: Rows
     family: Family
     federation: Federation
-    _compiled: Compiled
+    _compiled: Compiled | None
 
     def __init__(self, name: str, preset: Preset, **parameters: Parameter) -> None:
         self.preset = preset
@@ -118,16 +118,18 @@ class FederatedPolicy(Policy):
         return estimates[self.rows.row_of]
 
     @property
-    def kernels(self) -> Kernels:
-        return self._compiled.kernels
+    def kernels(self) -> Kernels | None:
+        return None if self._compiled is None else self._compiled.kernels
 
     def pack(self) -> Any | None:
-        return self._compiled.pack()
+        return None if self._compiled is None else self._compiled.pack()
 
     def count_events(self, state: Any) -> None:
+        assert self._compiled is not None
         self._compiled.count_events(state)
 
     def unpack(self, state: Any) -> None:
+        assert self._compiled is not None
         self._compiled.unpack(state)
 
     def state(self) -> State:

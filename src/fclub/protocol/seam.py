@@ -226,8 +226,8 @@ class Family(Protocol):
 
     def global_server(self, servers: list[int], link: Downlink) -> GlobalServer: ...
 
-    def compiled(self, federation: Federation) -> Compiled:
-        """How this federation is played inside compiled code."""
+    def compiled(self, federation: Federation) -> Compiled | None:
+        """How this federation is played inside compiled code; None where it cannot be."""
 
 
 Kernels = tuple[Callable[..., int], Callable[..., None]]
@@ -240,8 +240,8 @@ class Compiled(Protocol):
     @property
     def kernels(self) -> Kernels: ...
 
-    def pack(self) -> Any | None:
-        """The state of all servers as named tuples of arrays; None where it cannot be done."""
+    def pack(self) -> Any:
+        """The state of all servers as named tuples of arrays."""
 
     def count_events(self, state: Any) -> None:
         """Add what the state has sent to the link's count."""

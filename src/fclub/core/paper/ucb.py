@@ -130,3 +130,18 @@ def events_bound(logdet_growth: float, upload_ratio: float, download_ratio: floa
     """How many uploads and downloads a local cluster can have while its log det grows so much."""
     step = log(min(upload_ratio, download_ratio))
     return logdet_growth / step if step > 0 else inf
+
+
+def events_limit(rules: Rules, dim: int, observations: int, clusters: int, phases: int) -> float:
+    """Uploads and downloads that `clusters` local clusters can have had in so many phases.
+
+    An upload multiplies det S by more than U, a download by more than D, and within a phase log det S
+    grows by at most d·log(ρ_max/ρ_min + T/(dρ_min)). Whatever happens, an observation causes at most
+    one upload and one download for every other local cluster: the smaller of both limits counts.
+    """
+    at_once = float(observations * clusters)
+    if min(rules.log_upload, rules.log_download) <= 0.0:
+        return at_once
+    growth = dim * log(rules.rho_max / rules.rho_min + observations / (dim * rules.rho_min))
+    steps = 1.0 / rules.log_upload + 1.0 / rules.log_download
+    return min(at_once, clusters * max(phases, 1) * growth * steps)

@@ -12,13 +12,11 @@ from typing import Any
 
 import msgspec
 
-from fclub.config import require
+from fclub.config import Parameter, require
 from fclub.environments.registry import make_environment
 from fclub.policies.registry import POLICIES, make_policy
 from fclub.simulation.loop import Progress, simulate
 from fclub.simulation.trace import Trace
-
-Parameter = float | int | str | bool | None
 
 
 class Setting(msgspec.Struct, frozen=True):

@@ -25,10 +25,7 @@ class PaperRounds:
         self._servers: list[Any] = list(federation.servers.values())
         self._hub: Any = federation.hub
 
-    def pack(self) -> FederatedRound | None:
-        """None where noise must not be drawn from a generator, as compiled code does."""
-        if self.federation.family.privacy is not None and not self.federation.seeded:
-            return None
+    def pack(self) -> FederatedRound:
         starts = np.cumsum([0] + [len(server.ids) for server in self._servers])
         cluster_of = [s.cluster_of + start for s, start in zip(self._servers, starts, strict=False)]
         parts = zip(*(server.clusters for server in self._servers), strict=True)

@@ -157,7 +157,10 @@ class PaperFamily:
     def global_server(self, servers: list[int], link: Downlink) -> PaperGlobal:
         return PaperGlobal(self.shape.dim, servers, self.rules, self.protocol.merging, link)
 
-    def compiled(self, federation: Federation) -> PaperRounds:
+    def compiled(self, federation: Federation) -> PaperRounds | None:
+        """None where noise must not come from a generator: compiled code has no other source."""
+        if self.privacy is not None and not federation.seeded:
+            return None
         return PaperRounds(federation, self.rules)
 
     def _accounts(self, ledger: Ledger | None, name: str) -> Accounts:

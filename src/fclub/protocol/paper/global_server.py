@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from fclub.core.clustering import number_by_first
+from fclub.core.clustering import merge, number_by_first
 from fclub.core.compiling import DirectCall
 from fclub.core.kernels import log_determinant
+from fclub.core.models import estimate_all
 from fclub.core.packing import flatten, rebuild
 from fclub.core.paper.federation import GlobalClusters, download_due, receive_upload, take_download
-from fclub.core.paper.ucb import Rules
+from fclub.core.paper.ucb import Rules, events_limit
 from fclub.core.statistics import Statistics, pack_statistics, unpack_statistics
-from fclub.core.types import Indices
+from fclub.core.types import Floats, Indices
 from fclub.errors import InvalidMessage
 from fclub.protocol.link import Downlink
 from fclub.protocol.messages import (
@@ -26,11 +27,12 @@ from fclub.protocol.messages import (
 )
 from fclub.protocol.overview import GlobalOverview, Member, global_overview
 from fclub.protocol.paper import trust
-from fclub.protocol.paper.limits import events_limit
-from fclub.protocol.paper.merging import Reported, latest_members, merge_members, partition
 from fclub.protocol.paper.messages import ClusterPlan, Download, Plan, Report, Upload
 from fclub.protocol.phase import PhaseClock
 from fclub.protocol.seam import State
+
+Reported = list[tuple[int, Statistics]]
+"""All clusters of a server by number."""
 
 
 class PaperGlobal:
@@ -114,7 +116,10 @@ class PaperGlobal:
                 raise InvalidMessage(f"the global server does not take a {type(message).__name__}")
 
     def _report(self, server: int, message: Report) -> None:
-        """In time it waits for the others, late it joins at once, overtaken by a phase it is void."""
+        """A report of the present phase counts when all are there, or at once if the phase is closed.
+
+        A report of an earlier phase says nothing any more.
+        """
         clusters = [
             (read_id(entry.cluster), read_statistics(entry.statistics, self.dim))
             for entry in message.clusters
@@ -163,9 +168,9 @@ class PaperGlobal:
         """
         self.waiting = None
         present, self.reports = self.reports, {}
-        members, released = latest_members(self.members, self.released, present)
-        group = merge_members(members, released, self.merging)
-        renew = partition(members, group) != partition(self.members, self.clusters.group)
+        members, released = _latest_members(self.members, self.released, present)
+        group = _merge_members(members, released, self.merging)
+        renew = _partition(members, group) != _partition(self.members, self.clusters.group)
         if renew:
             self._renew(members, released, group, set(present))
         for server in sorted(present):
@@ -177,8 +182,8 @@ class PaperGlobal:
         The others keep their groups and get the difference as a download.
         """
         present, self.reports = self.reports, {}
-        members, released = latest_members(self.members, self.released, present)
-        close = merge_members(members, released, self.merging)
+        members, released = _latest_members(self.members, self.released, present)
+        close = _merge_members(members, released, self.merging)
         old = {m: int(k) for m, k in zip(self.members, self.clusters.group, strict=True)}
         group = [old.get(m, -1) for m in members]
         fresh = len(self.clusters.counts)
@@ -251,3 +256,34 @@ class PaperGlobal:
             int(server): list(zip(ids, unpack_statistics(arrays, f"report{server}."), strict=True))
             for server, ids in values["reports"].items()
         }
+
+
+def _latest_members(
+    members: list[Member], released: list[Statistics], present: dict[int, Reported]
+) -> tuple[list[Member], list[Statistics]]:
+    """Members by server, with their report where there is one, else with their releases."""
+    rows = [(m, st) for m, st in zip(members, released, strict=True) if m[0] not in present]
+    for server, clusters in present.items():
+        rows += [((server, cluster), statistics) for cluster, statistics in clusters]
+    rows.sort(key=lambda row: row[0][0])
+    return [member for member, _ in rows], [statistics for _, statistics in rows]
+
+
+def _merge_members(members: list[Member], released: list[Statistics], factor: float) -> Indices:
+    """The group of each member: those of different servers with like estimates are together."""
+    if not members:
+        return np.zeros(0, dtype=np.int64)
+    moment = np.array([statistics.moment for statistics in released])
+    theta: Floats = np.empty_like(moment)
+    estimate_all(np.array([statistics.gram for statistics in released]), moment, 0.0, theta)
+    count = np.array([statistics.count for statistics in released], dtype=np.int64)
+    server = np.array([server for server, _ in members], dtype=np.int64)
+    return merge(theta, count, server, factor)
+
+
+def _partition(members: list[Member], group: Indices) -> frozenset[frozenset[Member]]:
+    """Who is together with whom, whatever the groups are called."""
+    parts: dict[int, set[Member]] = {}
+    for member, k in zip(members, group, strict=True):
+        parts.setdefault(int(k), set()).add(member)
+    return frozenset(frozenset(part) for part in parts.values())

@@ -1,4 +1,4 @@
-"""The global server of the mixture policies: merges released clusters, sends everyone the others'."""
+"""The global server of the plus policies: merges released clusters, sends everyone the others'."""
 
 from __future__ import annotations
 

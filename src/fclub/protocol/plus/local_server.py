@@ -1,4 +1,4 @@
-"""A local server of the mixture policies: soft clusters inside, released sums outside."""
+"""A local server of the plus policies: soft clusters inside, released sums outside."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class PlusLocal:
             case Shares():
                 self._adopt(message)
             case _:
-                raise InvalidMessage(f"a mixture server does not take a {type(message).__name__}")
+                raise InvalidMessage(f"a local server does not take a {type(message).__name__}")
 
     def detect(self) -> None:
         """Infer who shares a vector with whom, and what serves each user from now on."""
