@@ -4,6 +4,7 @@ from math import exp, log
 
 import numpy as np
 import pytest
+import scipy.special
 
 from fclub.core.plus.beliefs import (
     LOG_WITHIN,
@@ -11,18 +12,22 @@ from fclub.core.plus.beliefs import (
     VARIANCE,
     Beliefs,
     TypeRules,
+    digamma,
     first_beliefs,
     move_population,
     move_types,
     seeds,
+    tell_beliefs,
     write_model,
 )
 from fclub.core.plus.type_model import TypeModel, serve
 from fclub.core.plus.type_sums import (
+    LOGIT,
     OWN,
     OWN_INFORMATION,
     PEOPLE,
     RESIDUAL,
+    SPREAD,
     VISITS,
     WITHIN,
     WITHIN_INFORMATION,
@@ -83,7 +88,7 @@ def log_evidences(beliefs: Beliefs, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Of every type and of "own", with their weights: densities of the rewards."""
     noise = beliefs.scalars[VARIANCE] * np.eye(len(y))
     within = X @ beliefs.within @ X.T + noise
-    weights = model_of(beliefs).weights[0]
+    weights = model_of(beliefs).weights[0, :-1]
     types = [w + log_normal(y, X @ c, within) for w, c in zip(weights, beliefs.centres, strict=True)]
     own = log_normal(y, X @ beliefs.mean, X @ beliefs.covariance @ X.T + noise) + log(beliefs.own)
     return np.array([*types, own])
@@ -124,8 +129,9 @@ def sums_of(beliefs: Beliefs, data: Data) -> TypeSums:
     types, dim = beliefs.centres.shape
     model, sums = model_of(beliefs), TypeSums.zeros(types, dim)
     people = np.flatnonzero(users.counts > 0)
-    known = know_users(model, beliefs.mean, users, squares, people, sums)
-    sum_types(model, known, beliefs.centres, beliefs.within, beliefs.own, sums)
+    known, labels = know_users(model, users, squares, people, sums), np.zeros(len(data), dtype=np.int64)
+    sum_types(model, known, beliefs.centres, beliefs.within, beliefs.own, labels, sums)
+    tell_beliefs(beliefs, sums)
     return sums
 
 
@@ -144,9 +150,14 @@ def test_sums_are_what_they_say() -> None:
         expected.users[:] += typical
         expected.visits[:] += typical * len(y)
         theta, B, _ = given(beliefs.mean, beliefs.covariance, X, y, v)
-        expected.first[:] += theta
-        expected.second[:] += np.outer(theta, theta)
-        expected.left[:] += B
+        single = np.linalg.inv(X @ beliefs.covariance @ X.T + v * np.eye(len(y)))
+        z = X.T @ single @ (y - X @ beliefs.mean)
+        expected.slope[:] += z
+        expected.second[:] += np.outer(z, z)
+        expected.information[:] += X.T @ single @ X
+        expected.mean[:] += beliefs.mean
+        expected.covariance[:] += beliefs.covariance
+        expected.scalars[[LOGIT, SPREAD]] += beliefs.scalars[[LOGIT_OWN, LOG_WITHIN]]
         expected.scalars[[PEOPLE, VISITS]] += 1, len(y)
         expected.scalars[RESIDUAL] += ((y - X @ theta) ** 2).sum() + np.trace(X @ B @ X.T)
         expected.scalars[[OWN, OWN_INFORMATION]] += own - beliefs.own, (own - beliefs.own) ** 2
@@ -238,6 +249,26 @@ def test_users_like_nobody_else_are_believed_to_have_vectors_of_their_own() -> N
     centres = 0.25 * np.random.default_rng(5).standard_normal((400, 5))
     beliefs = learned(people(6, 400, 60, centres, 0.0), TypeRules(types=6, dim=5), 20)
     assert beliefs.own > 0.7
+
+
+def test_servers_that_believe_differently_come_to_agree() -> None:
+    """Each takes its slopes where it is; steps start from the mean of where all are."""
+    data, rules = people(9, 60, 20, 0.3 * seeds(3, 5), 0.0), TypeRules(types=4, dim=5)
+    halves = data[:30], data[30:]
+    one = first_beliefs(rules)
+    beliefs = [one, one._replace(mean=one.mean + 0.2, covariance=3.0 * one.covariance)]
+    for _ in range(2):
+        sums = [sums_of(b, half) for b, half in zip(beliefs, halves, strict=True)]
+        total = sums[0].plus(sums[1])
+        beliefs = [move_population(move_types(b, total, rules), total, rules) for b in beliefs]
+    assert np.array_equal(beliefs[0].mean, beliefs[1].mean)
+    assert np.array_equal(beliefs[0].covariance, beliefs[1].covariance)
+    assert np.array_equal(beliefs[0].scalars, beliefs[1].scalars)
+
+
+@pytest.mark.parametrize("x", [1.0, 1.5, 2.0, 7.3, 11.9, 50.0, 1e6])
+def test_digamma(x: float) -> None:
+    assert digamma(x) == pytest.approx(scipy.special.digamma(x), abs=1e-11)
 
 
 def test_nobody_changes_nothing() -> None:

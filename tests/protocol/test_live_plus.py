@@ -16,6 +16,7 @@ from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import PhaseStart
 from fclub.protocol.plus import trust
 from fclub.protocol.plus.global_server import PlusGlobal
+from fclub.protocol.plus.growing import GrowingLocal
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.seam import Place, Shape
 from fclub.protocol.trust import MAX_CLUSTERS
@@ -33,7 +34,8 @@ def federation(name: str = "fclub-plus", **parameters: object) -> tuple[list[Plu
     for number in range(2):
         rng = np.random.default_rng(number)
         place = Place(str(number), link.uplink(number), SeededNoise(rng), ledger, rng)
-        servers.append(family.local_server(place, family.users(0), live=True))
+        made = family.local_server(place, family.users(0), live=True)
+        servers.append(made.server if isinstance(made, GrowingLocal) else made)
     hub.invite(2)
     link.connect(hub, dict(enumerate(servers)))
     return servers, hub

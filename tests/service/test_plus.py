@@ -90,15 +90,15 @@ def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(
     pump = Pump(tmp_path, model_of(environment, name, **(SOON if "cdp" in name else {})), 3)
     play(pump, environment, 100)
     pump.away.add("s1")
-    before, estimate = pump.hub.server.released_by(1), pump.locals["s1"].server.serving.theta.copy()
+    before, estimate = pump.hub.server.released_by(1), pump.locals["s1"].server.theta.copy()
     play(pump, environment, 200)
     assert pump.hub.server.released_by(1) == before
-    assert np.any(pump.locals["s1"].server.serving.theta != estimate), "it goes on learning"
+    assert np.any(pump.locals["s1"].server.theta != estimate), "it goes on learning"
     assert pump.locals["s1"].server.unanswered
     pump.come_back("s1")
     for number, node in enumerate(pump.locals.values()):
         known = pump.hub.server.released_by(number)
-        assert int(node.server.users.counts.sum()) == known + node.server.waiting
+        assert int(node.server.counts.sum()) == known + node.server.waiting
         statistics = [s for (o, _), (s, _) in pump.hub.server.known.items() if o == number]
         assert known == sum(s.count for s in statistics)
     assert pump.hub.server.released_by(1) > before
@@ -170,7 +170,7 @@ def test_newcomers_may_come_at_any_time(tmp_path: Path) -> None:
     assert not pump.locals["s1"].rows
     play(pump, environment, 100)
     assert len(pump.locals["s1"].rows) == 4
-    assert pump.locals["s1"].server.outside, "it knows of the other server's clusters"
+    assert pump.locals["s1"].server.server.outside, "it knows of the other server's clusters"
     own, reported, waiting = totals(pump)
     assert own == reported + waiting
     pump.close()

@@ -128,7 +128,7 @@ def test_a_store_without_a_generator_goes_on_with_the_one_it_had(tmp_path: Path)
     change(settings.store, "DELETE FROM meta WHERE key = 'generator'")
     change(settings.store, "PRAGMA user_version = 2")
     node = local_node(settings)
-    assert node.server.rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
+    assert node.server.server.rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
     node.store.close()
 
 

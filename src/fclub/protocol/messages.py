@@ -100,15 +100,16 @@ def read_id(data: bytes) -> int:
 
 
 @lru_cache(maxsize=64)
-def _triangle(dim: int) -> tuple[Indices, Indices]:
+def triangle_of(dim: int) -> tuple[Indices, Indices]:
+    """Rows and columns of the upper triangle."""
     rows, columns = np.triu_indices(dim)
     return rows, columns
 
 
 @lru_cache(maxsize=64)
-def _places(dim: int) -> Indices:
+def places_of(dim: int) -> Indices:
     """Where in the triangle each entry of the symmetric matrix is."""
-    rows, columns = _triangle(dim)
+    rows, columns = triangle_of(dim)
     places = np.empty((dim, dim), dtype=np.int64)
     places[rows, columns] = places[columns, rows] = np.arange(len(rows))
     return places
@@ -116,7 +117,7 @@ def _places(dim: int) -> Indices:
 
 def write_statistics(statistics: Statistics) -> bytes:
     """Count, upper triangle of the Gram matrix, moment: 8 bytes each, little-endian."""
-    rows, columns = _triangle(statistics.dim)
+    rows, columns = triangle_of(statistics.dim)
     return b"".join(
         (
             struct.pack("<q", statistics.count),
@@ -131,7 +132,7 @@ def read_statistics(data: bytes, dim: int) -> Statistics:
 
     The count has a sign: a download that corrects a cluster after a late report may take away.
     """
-    rows, _ = _triangle(dim)
+    rows, _ = triangle_of(dim)
     expected = 8 * (1 + len(rows) + dim)
     if len(data) != expected:
         raise InvalidMessage(f"statistics have {len(data)} bytes, expected {expected} for d={dim}")
@@ -139,7 +140,7 @@ def read_statistics(data: bytes, dim: int) -> Statistics:
     values = np.frombuffer(data, dtype="<f8", offset=8).astype(np.float64)
     if not np.isfinite(values).all():
         raise InvalidMessage("statistics are not finite")
-    return Statistics(values[_places(dim)], values[len(rows) :], count)
+    return Statistics(values[places_of(dim)], values[len(rows) :], count)
 
 
 def read_count(data: bytes) -> int:

@@ -11,16 +11,18 @@ from math import exp, log
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import digamma, ndtri
+from scipy.special import ndtri
 
 from fclub.core.compiling import compiled
-from fclub.core.kernels import invert
+from fclub.core.kernels import dot, invert, multiply
 from fclub.core.plus.type_model import TypeModel
 from fclub.core.plus.type_sums import (
+    LOGIT,
     OWN,
     OWN_INFORMATION,
     PEOPLE,
     RESIDUAL,
+    SPREAD,
     VISITS,
     WITHIN,
     WITHIN_INFORMATION,
@@ -105,20 +107,41 @@ def first_beliefs(rules: TypeRules) -> Beliefs:
     )
 
 
+@compiled
 def write_model(beliefs: Beliefs, model: TypeModel) -> None:
     """Put beliefs into the form that kernels use; `model` is that of one server."""
-    S_inverse = np.linalg.inv(beliefs.covariance)
-    log_within, own, d = float(beliefs.scalars[LOG_WITHIN]), beliefs.own, len(beliefs.mean)
-    log_det = float(np.linalg.slogdet(S_inverse)[1])
+    d, precision, vector = beliefs.mean.shape[0], model.precision[0], model.vector[0]
+    log_det = -invert(beliefs.covariance, precision)
+    log_within = beliefs.scalars[LOG_WITHIN]
+    own = 1.0 / (1.0 + exp(-beliefs.scalars[LOGIT_OWN]))
     model.variance[0] = beliefs.scalars[VARIANCE]
-    model.precision[0] = S_inverse
-    model.within[0] = S_inverse * exp(-log_within)
-    model.vector[0] = S_inverse @ beliefs.mean
+    for i in range(d):
+        for j in range(d):
+            model.within[0, i, j] = precision[i, j] * exp(-log_within)
+    multiply(precision, beliefs.mean, vector)
     model.offset[0, 0] = 0.5 * (log_det - d * log_within)
-    model.offset[0, 1] = 0.5 * log_det - 0.5 * beliefs.mean @ model.vector[0] + log(own)
-    total = beliefs.users.sum() + len(beliefs.users)
-    model.weights[0] = digamma(beliefs.users + 1.0) - digamma(total) + log(1.0 - own)
+    model.offset[0, 1] = 0.5 * (log_det - dot(beliefs.mean, vector))
+    types, total = beliefs.users.shape[0], 0.0
+    for k in range(types):
+        total += beliefs.users[k] + 1.0
+    for k in range(types):
+        model.weights[0, k] = log(1.0 - own) + digamma(beliefs.users[k] + 1.0) - digamma(total)
+    model.weights[0, types] = log(own)
     describe_types(beliefs.centres, beliefs.uncertainty, model.features[0], model.moments[0])
+
+
+@compiled
+def digamma(x: float) -> float:
+    """ψ(x) for x ≥ 1: by ψ(x) = ψ(x+1) − 1/x until the asymptotic series is exact to 10⁻¹²."""
+    shift = 0.0
+    while x < 12.0:
+        shift -= 1.0 / x
+        x += 1.0
+    square = 1.0 / (x * x)
+    series = square * (
+        1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square / 132)))
+    )
+    return shift + log(x) - 0.5 / x - series
 
 
 @compiled
@@ -137,33 +160,43 @@ def describe_types(centres: Floats, uncertainty: Floats, features: Floats, momen
                 place += 1
 
 
+def tell_beliefs(beliefs: Beliefs, sums: TypeSums) -> None:
+    """Note in a server's sums where it took the slopes: its beliefs, for each of its users."""
+    people = float(sums.scalars[PEOPLE])
+    sums.mean[:], sums.covariance[:] = people * beliefs.mean, people * beliefs.covariance
+    sums.scalars[LOGIT] = people * beliefs.scalars[LOGIT_OWN]
+    sums.scalars[SPREAD] = people * beliefs.scalars[LOG_WITHIN]
+
+
 def move_types(beliefs: Beliefs, sums: TypeSums, rules: TypeRules) -> Beliefs:
     """Centres, their weights and the share of "own", from all users' sums."""
-    between = (1.0 - exp(beliefs.scalars[LOG_WITHIN])) * beliefs.covariance
-    prior = np.asarray(np.linalg.inv(between))
-    centres, uncertainty = beliefs.centres.copy(), np.empty_like(beliefs.uncertainty)
-    move_centres(sums.rows, prior, prior @ beliefs.mean, rules.relaxation, centres, uncertainty)
-    scalars = beliefs.scalars.copy()
-    slope = sums.scalars[OWN] + 2.0 * (0.5 - beliefs.own)
-    step = slope / (sums.scalars[OWN_INFORMATION] + 0.5)
-    scalars[LOGIT_OWN] += np.clip(step, -1.5, 1.5)
-    scalars[LOGIT_OWN] = np.clip(scalars[LOGIT_OWN], -MOST_LOGIT, MOST_LOGIT)
-    users = np.maximum(sums.users, 0.0)
-    return beliefs._replace(centres=centres, uncertainty=uncertainty, users=users, scalars=scalars)
+    moved = Beliefs(*(array.copy() for array in beliefs))
+    move_centres(sums.rows, rules.relaxation, moved)
+    people = float(sums.scalars[PEOPLE])
+    if people > 0.0:
+        logit = float(sums.scalars[LOGIT]) / people
+        slope = float(sums.scalars[OWN]) + 2.0 * (0.5 - 1.0 / (1.0 + exp(-logit)))
+        step = _limited(slope / (float(sums.scalars[OWN_INFORMATION]) + 0.5), -1.5, 1.5)
+        moved.scalars[LOGIT_OWN] = _limited(logit + step, -MOST_LOGIT, MOST_LOGIT)
+    np.maximum(sums.users, 0.0, out=moved.users)
+    return moved
+
+
+def _limited(value: float, least: float, most: float) -> float:
+    return min(max(value, least), most)
 
 
 @compiled
-def move_centres(
-    rows: Floats,
-    prior: Matrix,
-    prior_vector: Vector,
-    relaxation: float,
-    centres: Floats,
-    uncertainty: Floats,
-) -> None:
-    """C_k = (P₀ + ΣQ_w)⁻¹, and c_k towards C_k(p₀ + Σq_w)."""
-    types, d = centres.shape
-    precision = np.empty((d, d))
+def move_centres(rows: Floats, relaxation: float, beliefs: Beliefs) -> None:
+    """C_k = (P₀ + ΣQ_w)⁻¹, and c_k towards C_k(P₀μ + Σq_w), where P₀⁻¹ = (1−ω)S."""
+    types, d = beliefs.centres.shape
+    precision, prior, vector = np.empty((d, d)), np.empty((d, d)), np.empty(d)
+    invert(beliefs.covariance, prior)
+    scale = 1.0 / (1.0 - exp(beliefs.scalars[LOG_WITHIN]))
+    for i in range(d):
+        for j in range(d):
+            prior[i, j] *= scale
+    multiply(prior, beliefs.mean, vector)
     for k in range(types):
         place = d
         for i in range(d):
@@ -173,12 +206,12 @@ def move_centres(
                 precision[i, j] = prior[i, j] + 0.5 * rows[k, place]
                 precision[j, i] = precision[i, j]
                 place += 1
-        invert(precision, uncertainty[k])
+        invert(precision, beliefs.uncertainty[k])
         for i in range(d):
             target = 0.0
             for j in range(d):
-                target += uncertainty[k, i, j] * (prior_vector[j] + rows[k, j])
-            centres[k, i] += relaxation * (target - centres[k, i])
+                target += beliefs.uncertainty[k, i, j] * (vector[j] + rows[k, j])
+            beliefs.centres[k, i] += relaxation * (target - beliefs.centres[k, i])
 
 
 def move_population(beliefs: Beliefs, sums: TypeSums, rules: TypeRules) -> Beliefs:
@@ -189,37 +222,34 @@ def move_population(beliefs: Beliefs, sums: TypeSums, rules: TypeRules) -> Belie
     residual = sums.scalars[RESIDUAL] + rules.prior_visits * rules.variance
     scalars[VARIANCE] = residual / (sums.scalars[VISITS] + rules.prior_visits)
     scalars[VARIANCE] = max(scalars[VARIANCE], LEAST_VARIANCE)
-    slope = sums.scalars[WITHIN] + rules.within_precision * (log(rules.within) - scalars[LOG_WITHIN])
-    step = slope / (sums.scalars[WITHIN_INFORMATION] + rules.within_precision)
-    scalars[LOG_WITHIN] += np.clip(step, -0.5, 0.5)
-    scalars[LOG_WITHIN] = np.clip(scalars[LOG_WITHIN], log(LEAST_WITHIN), log(MOST_WITHIN))
-    mean, covariance = _score(beliefs, sums, people, rules)
+    spread = float(sums.scalars[SPREAD]) / people
+    slope = float(sums.scalars[WITHIN]) + rules.within_precision * (log(rules.within) - spread)
+    step = slope / (float(sums.scalars[WITHIN_INFORMATION]) + rules.within_precision)
+    moved = spread + _limited(step, -0.5, 0.5)
+    scalars[LOG_WITHIN] = _limited(moved, log(LEAST_WITHIN), log(MOST_WITHIN))
+    mean, covariance = _score(sums, people, rules)
     return beliefs._replace(mean=mean, covariance=covariance, scalars=scalars)
 
 
-def _score(beliefs: Beliefs, sums: TypeSums, people: float, rules: TypeRules) -> tuple[Vector, Matrix]:
+def _score(sums: TypeSums, people: float, rules: TypeRules) -> tuple[Vector, Matrix]:
     """A damped step of Fisher scoring for μ and S, in coordinates where S = RRᵀ is the identity.
 
-    With Ω the mean over users of R⁻¹(S − B)R⁻ᵀ, the part of the variance that data have taken away,
-    the slope in S is what R⁻¹(θ̂−μ) vary more than Ω, and the information is about ω_iω_j for each
-    user, ω the eigenvalues of Ω. Plain expectation maximisation takes 1 for it, and so hardly moves
-    while users have few visits.
+    The slope in S is half of what z vary more than ΣQ_S says, and its information is about ½ω_iω_j for
+    each user, ω the eigenvalues of Ω, the mean of RᵀQ_S R: the part of the variance that data take
+    away. Plain expectation maximisation takes 1 for ω, and so hardly moves while users have few visits.
     """
-    d, mu = len(beliefs.mean), beliefs.mean
-    R = np.linalg.cholesky(beliefs.covariance)
+    mu, d = sums.mean / people, len(sums.mean)
+    R = np.linalg.cholesky(sums.covariance / people)
     R_inverse = np.linalg.inv(R)
-    shift = sums.first - people * mu
-    crossed = np.outer(sums.first, mu)
-    around = sums.second - crossed - crossed.T + people * np.outer(mu, mu)
-    omega = people * np.eye(d) - R_inverse @ sums.left @ R_inverse.T
-    start = R_inverse @ (np.eye(d) * rules.prior / d) @ R_inverse.T
-    slope = R_inverse @ around @ R_inverse.T - omega + rules.prior_users * (start - np.eye(d))
+    omega = R.T @ sums.information @ R
+    start = R_inverse @ R_inverse.T * (rules.prior / d)
+    slope = R.T @ sums.second @ R - omega + rules.prior_users * (start - np.eye(d))
     eigenvalues, U = np.linalg.eigh(omega / people)
     eigenvalues = np.clip(eigenvalues, 0.0, 1.0)
     information = rules.prior_users + rules.caution * people * np.outer(eigenvalues, eigenvalues)
     step = U @ ((U.T @ slope @ U) / information) @ U.T
     growth, V = np.linalg.eigh(np.eye(d) + 0.5 * (step + step.T))
     half = R @ (V * np.sqrt(np.clip(growth, 0.5, 2.0)))
-    whitened = R_inverse @ shift - rules.prior_users * (R_inverse @ mu)
-    moved = np.linalg.solve(omega + rules.prior_users * np.eye(d), whitened)
+    towards = R.T @ sums.slope - rules.prior_users * (R_inverse @ mu)
+    moved = np.linalg.solve(omega + rules.prior_users * np.eye(d), towards)
     return mu + R @ moved, half @ half.T + LEAST_COVARIANCE * np.eye(d)

@@ -32,9 +32,9 @@ class TypeModel(NamedTuple):
     """The models of one or more servers, ready for use: the first axis is the server.
 
     `within` is W⁻¹, `precision` S⁻¹, `vector` S⁻¹μ. `offset` holds the constants of log evidence for
-    all types together and for a vector of one's own; `weights` log (1 − own)π_k. A column of
-    `features` is (c_k, −½ c_k c_kᵀ), a row of `moments` is (c_k, c_k c_kᵀ + C_k); C_k is the covariance
-    of the centre.
+    all types together and for a vector of one's own; `weights` log (1 − own)π_k and, last, log own. A
+    column of `features` is (c_k, −½ c_k c_kᵀ), a row of `moments` is (c_k, c_k c_kᵀ + C_k); C_k is the
+    covariance of the centre.
     """
 
     variance: Floats
@@ -55,7 +55,7 @@ class TypeModel(NamedTuple):
             precision=np.zeros((s, d, d)),
             vector=np.zeros((s, d)),
             offset=np.zeros((s, 2)),
-            weights=np.zeros((s, k)),
+            weights=np.zeros((s, k + 1)),
             features=np.zeros((s, row, k)),
             moments=np.zeros((s, k, row)),
         )
@@ -182,9 +182,10 @@ def weigh_types(model: TypeModel, server: int, row: Vector, weights: Vector) -> 
 
 
 @inner
-def own_share(own: float, types: float) -> float:
-    """The probability of a vector of one's own, from two log evidences."""
-    return 1.0 / (1.0 + exp(min(types - own, 700.0)))
+def own_share(model: TypeModel, server: int, own: float, types: float) -> float:
+    """The probability of a vector of one's own, from `learn_row`'s and `weigh_types`' log evidences."""
+    odds = types - own - model.weights[server, model.weights.shape[1] - 1]
+    return 1.0 / (1.0 + exp(min(odds, 700.0)))
 
 
 @compiled
@@ -192,11 +193,11 @@ def serve(
     model: TypeModel, server: int, gram: Matrix, moment: Vector, mean: Vector, covariance: Matrix
 ) -> None:
     """Mean and covariance of a user's vector given all its data."""
-    d, types = moment.shape[0], model.weights.shape[1]
+    d, types = moment.shape[0], model.moments.shape[1]
     work = make_work(d)
     own = learn_row(model, server, gram, moment, work)
     weights = np.empty(types)
-    single = own_share(own, weigh_types(model, server, work.row, weights))
+    single = own_share(model, server, own, weigh_types(model, server, work.row, weights))
     average = np.zeros(work.row.shape[0])
     for k in range(types):
         for place in range(average.shape[0]):

@@ -10,12 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.core.compiling import compiled, inner
+from fclub.core.kernels import add_matrix, log_determinant, trace
 from fclub.core.plus.type_model import (
     TypeModel,
     Work,
     learn_row,
     make_work,
     own_share,
+    product,
     quadratic,
     row_length,
     weigh_types,
@@ -23,9 +25,10 @@ from fclub.core.plus.type_model import (
 from fclub.core.statistics import Packed
 from fclub.core.types import Floats, Indices, Matrix, Vector
 
-PEOPLE, RESIDUAL, VISITS, OWN, OWN_INFORMATION, WITHIN, WITHIN_INFORMATION = range(7)
+PEOPLE, RESIDUAL, VISITS, OWN, OWN_INFORMATION, WITHIN, WITHIN_INFORMATION, LOGIT, SPREAD = range(9)
 """Places in `TypeSums.scalars`: users with data, squared residuals expected of all observations, their
-number, and slope and information of the log evidence in logit(own) and in log ω, where W = ωS."""
+number, slope and information of the log evidence in logit(own) and in log ω, where W = ωS, and for
+every user these two as its server believes them to be."""
 
 LEAST_SHARE = 0.02
 """A user says nothing of the spread within a type that it belongs to with less probability."""
@@ -34,16 +37,20 @@ LEAST_SHARE = 0.02
 class TypeSums(NamedTuple):
     """Sums over users with their probabilities of each type, and over users as they are.
 
-    By type: `users`, their `visits`, and their `rows` (`type_model`). With θ̂ and B, the mean and the
-    covariance of a user's vector if it is of its own: `first` Σθ̂, `second` Σθ̂θ̂ᵀ, `left` ΣB.
+    By type: `users`, their `visits`, and their `rows` (`type_model`). Of the population, with
+    (Q_S, q_S) a user's row if W were S and z = q_S − Q_S μ: `slope` Σz, `second` Σzzᵀ, `information`
+    ΣQ_S, and μ and S of every user as its server believes them to be, `mean` and `covariance`. So
+    servers agree in the end though each takes its slopes where it is.
     """
 
     users: Floats
     visits: Floats
     rows: Floats
-    first: Floats
+    slope: Floats
     second: Floats
-    left: Floats
+    information: Floats
+    mean: Floats
+    covariance: Floats
     scalars: Floats
 
     @staticmethod
@@ -52,10 +59,12 @@ class TypeSums(NamedTuple):
             users=np.zeros(types),
             visits=np.zeros(types),
             rows=np.zeros((types, row_length(dim))),
-            first=np.zeros(dim),
+            slope=np.zeros(dim),
             second=np.zeros((dim, dim)),
-            left=np.zeros((dim, dim)),
-            scalars=np.zeros(7),
+            information=np.zeros((dim, dim)),
+            mean=np.zeros(dim),
+            covariance=np.zeros((dim, dim)),
+            scalars=np.zeros(9),
         )
 
     def plus(self, other: TypeSums) -> TypeSums:
@@ -80,11 +89,11 @@ class Known(NamedTuple):
 
 @compiled
 def know_users(
-    model: TypeModel, mean: Vector, users: Packed, squares: Floats, people: Indices, sums: TypeSums
+    model: TypeModel, users: Packed, squares: Floats, people: Indices, sums: TypeSums
 ) -> Known:
-    """The rows of these users; adds what concerns the population, N(mean, S), to `sums`."""
-    count, d = people.shape[0], mean.shape[0]
-    work = make_work(d)
+    """The rows of these users; adds what concerns the population to `sums`."""
+    count, d = people.shape[0], users.moment.shape[1]
+    work, left = make_work(d), np.zeros((d, d))
     known = Known(
         people,
         np.empty((count, work.row.shape[0])),
@@ -106,8 +115,10 @@ def know_users(
         known.trace[a], known.square[a] = trace, square
         known.visits[a] = float(users.counts[u])
         _count_in(model, users.gram[u], users.moment[u], squares[u], work, sums)
+        add_matrix(left, work.single, 1.0)
     sums.scalars[PEOPLE] += float(count)
     sums.scalars[VISITS] += known.visits.sum()
+    _inform(model.precision[0], count, left, work, sums)
     return known
 
 
@@ -115,40 +126,59 @@ def know_users(
 def _count_in(
     model: TypeModel, gram: Matrix, moment: Vector, square: float, work: Work, sums: TypeSums
 ) -> None:
-    """Add a user to the population; its residuals are those expected under N(θ̂, B)."""
+    """Add a user to the population, where θ ~ N(θ̂, B) given its data and z = q − Qθ̂."""
     d, B = moment.shape[0], work.single
-    theta = np.zeros(d)
+    theta, z = np.zeros(d), np.empty(d)
     for j in range(d):
         pull = work.vector[j] + model.vector[0, j]
         for i in range(d):
             theta[i] += B[j, i] * pull
     residual = square
     for i in range(d):
-        sums.first[i] += theta[i]
-        inside = 0.0
+        z[i], inside = work.vector[i], 0.0
         for j in range(d):
-            second = theta[i] * theta[j]
-            sums.second[i, j] += second
-            sums.left[i, j] += B[i, j]
-            inside += gram[i, j] * (second + B[i, j])
+            z[i] -= work.information[i, j] * theta[j]
+            inside += gram[i, j] * (theta[i] * theta[j] + B[i, j])
         residual += inside - 2.0 * moment[i] * theta[i]
+    for i in range(d):
+        sums.slope[i] += z[i]
+        for j in range(d):
+            sums.second[i, j] += z[i] * z[j]
     sums.scalars[RESIDUAL] += residual
+
+
+@inner
+def _inform(precision: Matrix, count: int, left: Matrix, work: Work, sums: TypeSums) -> None:
+    """ΣQ_S = nS⁻¹ − S⁻¹(ΣB)S⁻¹."""
+    product(left, precision, work.spare)
+    product(precision, work.spare, work.pull)
+    for i in range(precision.shape[0]):
+        for j in range(precision.shape[0]):
+            both = 0.5 * (work.pull[i, j] + work.pull[j, i])
+            sums.information[i, j] += count * precision[i, j] - both
 
 
 @compiled
 def sum_types(
-    model: TypeModel, known: Known, centres: Floats, within: Matrix, own: float, sums: TypeSums
+    model: TypeModel,
+    known: Known,
+    centres: Floats,
+    within: Matrix,
+    own: float,
+    labels: Indices,
+    sums: TypeSums,
 ) -> None:
     """Add every user to its types, in proportion to their probabilities, and to the slopes.
 
     Types are fitted to everybody: a user's probabilities are given that it is of some type. How many
-    are of none, `own`, is learned beside.
+    are of none, `own`, is learned beside. Notes every user's most probable type in `labels`.
     """
     types, d = centres.shape
     weights, rest = np.empty(types), np.empty(d)
     for a in range(known.people.shape[0]):
         row = known.rows[a]
-        single = own_share(known.own[a], weigh_types(model, 0, row, weights))
+        single = own_share(model, 0, known.own[a], weigh_types(model, 0, row, weights))
+        labels[known.people[a]] = np.argmax(weights)
         sums.scalars[OWN] += single - own
         sums.scalars[OWN_INFORMATION] += (single - own) * (single - own)
         for k in range(types):
@@ -180,3 +210,52 @@ def _residual(row: Vector, centre: Vector, out: Vector) -> None:
             out[i] -= half * centre[j]
             out[j] -= half * centre[i]
             place += 1
+
+
+@compiled
+def are_possible(sums: TypeSums, most: float, slack: float) -> bool:
+    """Can these be sums over users with at most so many visits?
+
+    All numbers are finite, counts are not negative and fit each other, matrices are what sums of
+    positive ones can be; `slack` is for rounding, in proportion.
+    """
+    people, observed = sums.scalars[PEOPLE], sums.scalars[VISITS]
+    users, visits, d = 0.0, 0.0, sums.mean.shape[0]
+    if not 0.0 <= people <= observed * (1.0 + slack) <= most:
+        return False
+    matrix = np.empty((d, d))
+    for k in range(sums.rows.shape[0]):
+        if not (sums.users[k] >= 0.0 and sums.visits[k] >= 0.0):
+            return False
+        users += sums.users[k]
+        visits += sums.visits[k]
+        place = d
+        for i in range(d):
+            matrix[i, i] = sums.rows[k, place]
+            place += 1
+            for j in range(i + 1, d):
+                matrix[i, j] = 0.5 * sums.rows[k, place]
+                matrix[j, i] = matrix[i, j]
+                place += 1
+        if not _is_definite(matrix, slack):
+            return False
+    if abs(users - people) > slack * (1.0 + people) or abs(visits - observed) > slack * (
+        1.0 + observed
+    ):
+        return False
+    if sums.scalars[OWN_INFORMATION] < 0.0 or sums.scalars[WITHIN_INFORMATION] < 0.0:
+        return False
+    return (
+        _is_definite(sums.second.copy(), slack)
+        and _is_definite(sums.information.copy(), slack)
+        and _is_definite(sums.covariance.copy(), slack)
+    )
+
+
+@inner
+def _is_definite(matrix: Matrix, slack: float) -> bool:
+    """Changes the matrix."""
+    least = slack * (1.0 + abs(trace(matrix)))
+    for i in range(matrix.shape[0]):
+        matrix[i, i] += least
+    return log_determinant(matrix) > -np.inf

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from fclub.config import Parameter, Privacy, require
-from fclub.core.plus import rounds
+from fclub.core.plus import rounds, type_rounds
+from fclub.core.plus.beliefs import TypeRules
 from fclub.core.plus.rounds import MixtureRound
+from fclub.core.plus.type_model import TypeModel
+from fclub.core.plus.type_rounds import PlusRound
 from fclub.core.statistics import Packed
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
@@ -23,10 +26,12 @@ from fclub.protocol.messages import Message
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus import messages
 from fclub.protocol.plus.global_server import PlusGlobal
+from fclub.protocol.plus.growing import GrowingLocal
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.releases import ExactReleases, PrivateReleases, Releases
 from fclub.protocol.plus.rules import PlusRules
-from fclub.protocol.seam import Forecast, Place, Preset, Price, Rehearsal, Shape
+from fclub.protocol.plus.type_local import Crowd, TypeLocal
+from fclub.protocol.seam import Forecast, Kernels, Place, Preset, Price, Rehearsal, Shape
 
 FLAGS = {
     "cdp": (Flag.RAW_PARTITION, Flag.RAW_CHOICES),
@@ -44,6 +49,9 @@ class PlusConstants:
     are the constants; `ratio` spaces detections. `share` off keeps every server to itself, `centre`
     off keeps rewards as they are. With noise, `epsilon`, `delta` and `level` are the promise and
     `first_release`, `release_ratio` the count schedule of a user's stream.
+
+    A server with more users than `few` learns so many `types` with all others (`type_local`); its
+    score adds `type_exploration` deviations.
     """
 
     variance: float = 0.17
@@ -59,6 +67,9 @@ class PlusConstants:
     level: str = "cdp"
     first_release: int = 100
     release_ratio: float = 2.0
+    few: int = 64
+    types: int = 20
+    type_exploration: float = 1.0
     private: bool = False
 
     def __post_init__(self) -> None:
@@ -69,7 +80,10 @@ class PlusConstants:
             least, value = (1.0 if key.endswith("ratio") else 0.0), getattr(self, key)
             require(value > least, f"{key} must be above {least:g}", value)
         require(self.sweeps >= 4, "sweeps must be at least 4", self.sweeps)
-        require(self.exploration >= 0, "exploration must be at least 0", self.exploration)
+        for key in ("exploration", "type_exploration"):
+            require(getattr(self, key) >= 0, f"{key} must be at least 0", getattr(self, key))
+        for key, least in (("few", 0), ("types", 2)):
+            require(getattr(self, key) >= least, f"{key} must be at least {least}", getattr(self, key))
 
     def family(self, shape: Shape) -> PlusFamily:
         return PlusFamily(self, shape)
@@ -111,6 +125,8 @@ class PlusFamily:
             released_only=private and level == "interactive",
             least_noise=least,
             most_noise=most,
+            few=int(self.constants.few),
+            types=int(self.constants.types),
         )
 
     def decode(self, data: bytes) -> Message:
@@ -136,7 +152,7 @@ class PlusFamily:
         n, d, variance = count, self.shape.dim, self.constants.variance
         return MixtureRound(
             users=Packed.zeros(n, d),
-            covariance=np.tile(np.linalg.inv(self.rules.prior), (n, 1, 1)),
+            covariance=np.zeros((n, d, d)),
             vector=np.zeros((n, d)),
             theta=np.zeros((n, d)),
             squares=np.zeros(n),
@@ -146,10 +162,26 @@ class PlusFamily:
             centre=CENTRE if self.domain.constant is not None else 0.0,
         )
 
-    def local_server(self, place: Place, users: MixtureRound, live: bool) -> PlusLocal:
-        clock = self.clock() if live else None
-        releases = self._releases(place, users.users)
-        return PlusLocal(users, self.rules, self.domain, releases, place.rng, place.link, clock)
+    def local_server(
+        self, place: Place, users: MixtureRound, live: bool
+    ) -> PlusLocal | TypeLocal | GrowingLocal:
+        """Types where there are many users; a live server has none yet, so it may grow."""
+        crowd = Crowd(users.users, users.squares)
+        if self.privacy is None and len(crowd.squares) > self.rules.few:
+            return self._with_types(place, crowd, None)
+        clock, releases = self.clock() if live else None, self._releases(place, users.users)
+        clusters = PlusLocal(users, self.rules, self.domain, releases, place.rng, place.link, clock)
+        if not live or self.privacy is not None:
+            return clusters
+        return GrowingLocal(
+            clusters, self.rules.few, lambda crowd: self._with_types(place, crowd, self.clock())
+        )
+
+    def _with_types(self, place: Place, crowd: Crowd, clock: GeometricClock | None) -> TypeLocal:
+        """Its own clock, if any, starts from the present count."""
+        rules = TypeRules(types=self.rules.types, dim=self.shape.dim)
+        told = float(self.constants.type_exploration), bool(self.constants.share)
+        return TypeLocal(crowd, rules, *told, self.domain, place.link, clock)
 
     def global_server(self, servers: list[int], link: Downlink) -> PlusGlobal:
         return PlusGlobal(servers, self.rules, float(self.constants.margin), link)
@@ -166,20 +198,33 @@ class PlusFamily:
 class PlusRounds:
     """Users are played one by one on the federation's own arrays; servers talk between blocks only."""
 
-    kernels = (rounds.recommend, rounds.feedback)
-
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
+        servers = federation.servers.values()
+        self._types = [server for server in servers if isinstance(server, TypeLocal)]
+        sizes = [len(server.counts) for server in servers]
+        places = np.cumsum([isinstance(server, TypeLocal) for server in servers]) - 1
+        large = [isinstance(server, TypeLocal) for server in servers]
+        self._model_of = np.repeat(np.where(large, places, -1), sizes)
 
-    def pack(self) -> MixtureRound:
+    @property
+    def kernels(self) -> Kernels:
+        kind = type_rounds if self._types else rounds
+        return kind.recommend, kind.feedback
+
+    def pack(self) -> MixtureRound | PlusRound:
         users: Any = self.federation.users
-        packed: MixtureRound = users._replace(row_of=self.federation.row_of)
-        return packed
+        gaussians: MixtureRound = users._replace(row_of=self.federation.row_of)
+        if not self._types:
+            return gaussians
+        parts = zip(*(server.model for server in self._types), strict=True)
+        model = TypeModel(*(np.concatenate(part) for part in parts))
+        return PlusRound(gaussians, model, self._model_of, self._types[0].exploration)
 
-    def count_events(self, state: MixtureRound) -> None:
+    def count_events(self, state: MixtureRound | PlusRound) -> None:
         """Nothing is sent between blocks."""
 
-    def unpack(self, state: MixtureRound) -> None:
+    def unpack(self, state: MixtureRound | PlusRound) -> None:
         """The servers' arrays are slices of these."""
 
 

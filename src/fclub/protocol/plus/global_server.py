@@ -19,6 +19,8 @@ from fclub.protocol.overview import GlobalOverview, Member, global_overview
 from fclub.protocol.plus import trust
 from fclub.protocol.plus.messages import Digest, Share, Shares, read_released
 from fclub.protocol.plus.rules import PlusRules
+from fclub.protocol.plus.type_hub import TypeHub
+from fclub.protocol.plus.type_messages import TypeDigest
 from fclub.protocol.seam import State
 
 Known = tuple[Statistics, float]
@@ -43,18 +45,22 @@ class PlusGlobal:
         self._sent: dict[int, dict[tuple[Any, ...], int]] = {}
         self._heard: set[int] = set()
         self._answered = 0
+        self.types = TypeHub(rules.types, rules.dim)
 
     def begin_phase(self, phase: int) -> None:
         """Let every server detect and report; answer if anybody had news."""
         self.phase = phase
         for server in self.servers:
             self.link.to_local(server, PhaseStart(phase))
-        if self._heard and self.known:
-            self._answer(self.servers)
+        news = self.types.answer(self.link)
+        few = [server for server in self.servers if server not in self.types.sums]
+        if news or (self._heard and self.known):
+            self._answer(few)
         self._heard.clear()
 
     def advance(self, overdue: bool = False) -> None:
         """Live: merge once for those who have reported, and answer them."""
+        self.types.answer(self.link)
         if self._heard:
             self.phase += 1
             self._answer(sorted(self._heard))
@@ -66,8 +72,11 @@ class PlusGlobal:
 
     def receive(self, server: int, message: Message) -> None:
         match message:
-            case Digest() if server in self.servers:
+            case Digest() if server in self.servers and server not in self.types.sums:
                 self._learn(server, message)
+            case TypeDigest() if server in self.servers:
+                self.types.learn(server, message)
+                self._forget_clusters(server)
             case _:
                 kind = type(message).__name__
                 raise InvalidMessage(f"the global server does not take a {kind} from server {server}")
@@ -88,6 +97,13 @@ class PlusGlobal:
         self.known = others | kept | news
         self._heard.add(server)
 
+    def _forget_clusters(self, server: int) -> None:
+        """A server that has grown large is known by its types from now on."""
+        self.known = {member: known for member, known in self.known.items() if member[0] != server}
+        self.group = {member: k for member, k in self.group.items() if member[0] != server}
+        self._sent.pop(server, None)
+        self._heard.discard(server)
+
     @property
     def next_phase(self) -> None:
         """Live, local servers start their own."""
@@ -103,18 +119,20 @@ class PlusGlobal:
     @property
     def reported(self) -> int:
         """How many observations the global statistics hold."""
-        return sum(statistics.count for statistics, _ in self.known.values())
+        clusters = sum(statistics.count for statistics, _ in self.known.values())
+        return clusters + sum(self.types.released_by(server) for server in self.types.sums)
 
     def released_by(self, server: int) -> int:
         """How many observations of a server the global statistics hold."""
-        return sum(s.count for (owner, _), (s, _) in self.known.items() if owner == server)
+        clusters = sum(s.count for (owner, _), (s, _) in self.known.items() if owner == server)
+        return clusters + self.types.released_by(server)
 
     def overview(self) -> list[GlobalOverview]:
         """The clusters of the last merge."""
         members = [member for member in self.group if member in self.known]
         group = number_by_first(np.array([self.group[member] for member in members], dtype=np.int64))
         weights = np.array([self.known[member][0].count for member in members])
-        return global_overview(members, group, np.bincount(group, weights))
+        return global_overview(members, group, np.bincount(group, weights)) + self.types.overview()
 
     def _merge(self, members: list[Member]) -> Indices:
         known = (self.known[member] for member in members)
@@ -163,6 +181,17 @@ class PlusGlobal:
                 total = total + self.known[member][0]
             noise = float(sum(self.known[member][1] for member in others))
             shares[key] = Share(number, write_statistics(total), noise, len(others))
+        return shares | self._type_shares(sent)
+
+    def _type_shares(self, sent: dict[tuple[Any, ...], int]) -> dict[tuple[Any, ...], Share]:
+        """Types of large servers, which a small one may take for clusters of others."""
+        shares: dict[tuple[Any, ...], Share] = {}
+        for k, statistics in self.types.clusters():
+            key = ("type", k, self.types.version)
+            number = sent.get(key)
+            if number is None:
+                number, self.next_share = self.next_share, self.next_share + 1
+            shares[key] = Share(number, write_statistics(statistics), 0.0, len(self.types.sums))
         return shares
 
     def state(self) -> State:
@@ -176,7 +205,8 @@ class PlusGlobal:
             "next_share": self.next_share,
             "sent": [(server, list(keys.items())) for server, keys in self._sent.items()],
         }
-        return pack_statistics(known, self.rules.dim, "world."), values
+        arrays, values["types"] = self.types.state()
+        return arrays | pack_statistics(known, self.rules.dim, "world."), values
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         known = unpack_statistics(arrays, "world.")
@@ -190,8 +220,11 @@ class PlusGlobal:
         self._sent = {
             server: {_as_key(key): number for key, number in keys} for server, keys in values["sent"]
         }
+        self.types.restore(arrays, values["types"])
 
 
 def _as_key(key: list[Any]) -> tuple[Any, ...]:
     """A share's key as JSON gave it back."""
+    if key[0] == "type":
+        return tuple(key)
     return tuple(((server, cluster), count) for (server, cluster), count in key)

@@ -58,6 +58,7 @@ class PlusLocal:
     ) -> None:
         self.rules, self.domain = rules, domain
         self.serving = self.room = serving
+        serving.covariance[:] = np.linalg.inv(rules.prior)
         self.releases, self.rng, self.link, self.clock = releases, rng, link, clock
         self.dim = serving.theta.shape[1]
         self.labels: Indices = np.zeros(len(serving.theta), dtype=np.int64)

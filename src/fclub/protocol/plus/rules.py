@@ -14,7 +14,7 @@ class PlusRules:
     `share` off makes a server that reports nothing. `separate` reports every user as a cluster of its
     own, so that the partition tells nothing; `released_only` serves users from released data only.
     Released statistics carry noise of variance at least `least_noise`, and at most `most_noise` for
-    each of their observations.
+    each of their observations. A server with more users than `few` learns `types` instead of clusters.
     """
 
     prior: Matrix
@@ -25,6 +25,8 @@ class PlusRules:
     released_only: bool = False
     least_noise: float = 0.0
     most_noise: float = 0.0
+    few: int = 64
+    types: int = 20
 
     @property
     def dim(self) -> int:

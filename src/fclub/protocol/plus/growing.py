@@ -1,0 +1,99 @@
+"""A live server, whose users come one by one: clusters while they are few, types once they are many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
+from fclub.privacy.ledger import Stream
+from fclub.protocol.messages import Message
+from fclub.protocol.overview import LocalOverview
+from fclub.protocol.plus.local_server import PlusLocal
+from fclub.protocol.plus.messages import Shares
+from fclub.protocol.plus.type_local import Crowd, TypeLocal
+from fclub.protocol.seam import State
+
+
+class GrowingLocal:
+    """A server of clusters that becomes a server of types when it has more than `few` users.
+
+    It keeps everything that it knows of its users, and never goes back. What it had asked the global
+    server as a server of clusters may still be answered: that answer is no longer of use.
+    """
+
+    def __init__(self, clusters: PlusLocal, few: int, with_types: Callable[[Crowd], TypeLocal]) -> None:
+        self.few, self._with_types = few, with_types
+        self.server: PlusLocal | TypeLocal = clusters
+        self._outdated = 0
+
+    def add_user(self) -> int:
+        row = self.server.add_user()
+        if isinstance(self.server, PlusLocal) and row >= self.few:
+            self._outdated = int(self.server.unanswered)
+            self._grow()
+        return row
+
+    def _grow(self) -> None:
+        assert isinstance(self.server, PlusLocal)
+        self.server = self._with_types(Crowd(self.server.users, self.server.serving.squares))
+
+    def receive(self, message: Message) -> None:
+        if self._outdated and isinstance(message, Shares):
+            self._outdated = 0
+            return
+        self.server.receive(message)
+
+    def recommend(self, row: int, items: Matrix) -> int:
+        return self.server.recommend(row, items)
+
+    def observe(self, row: int, x: Vector, y: float) -> None:
+        self.server.observe(row, x, y)
+
+    def due(self) -> Callable[[], None] | None:
+        return self.server.due()
+
+    @property
+    def counts(self) -> Counts:
+        return self.server.counts
+
+    @property
+    def waiting(self) -> int:
+        return self.server.waiting
+
+    @property
+    def unanswered(self) -> bool:
+        return self.server.unanswered
+
+    @property
+    def served_by(self) -> Indices:
+        return self.server.served_by
+
+    @property
+    def theta(self) -> Floats:
+        return self.server.theta
+
+    @property
+    def group_of(self) -> Indices:
+        return self.server.group_of
+
+    @property
+    def ids(self) -> list[int]:
+        return self.server.ids
+
+    def streams(self) -> dict[str, Stream]:
+        return self.server.streams()
+
+    def overview(self) -> list[LocalOverview]:
+        return self.server.overview()
+
+    def state(self) -> State:
+        arrays, values = self.server.state()
+        types = isinstance(self.server, TypeLocal)
+        return arrays, values | {"types": types, "outdated": self._outdated}
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        if values.get("types") and isinstance(self.server, PlusLocal):
+            self._grow()
+        self._outdated = int(values.get("outdated", 0))
+        self.server.restore(arrays, values)
