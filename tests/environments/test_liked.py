@@ -1,6 +1,7 @@
 """Real rewards: what is offered was held out, and what is liked was liked."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,26 +26,38 @@ def make(path: Path, **parameters: object) -> Liked:
     return Liked(path=str(path), **settings)  # type: ignore[arg-type]
 
 
-def test_no_rating_serves_both_sides(write_ratings: Write) -> None:
-    environment = make(write_ratings())
-    parts = environment.split(np.random.default_rng(0))
-    assert not (parts.training & parts.held_out).any()
-    np.testing.assert_array_equal(parts.training | parts.held_out, environment.rated)
-    assert parts.held_out.any()
-    assert parts.training.any()
+def test_the_held_out_share_of_every_user_is_exact(write_ratings: Write) -> None:
+    environment = make(write_ratings(), holdout=0.4, enough=21)
+    held_out = environment.hold_out(np.random.default_rng(0))
+    row = np.repeat(np.arange(60), environment.counts)
+    kept = np.bincount(row[held_out], minlength=60)
+    eligible = environment.counts >= 21
+    assert 10 < eligible.sum() < 60
+    np.testing.assert_array_equal(environment.eligible, np.flatnonzero(eligible))
+    np.testing.assert_array_equal(kept[eligible], np.round(0.4 * environment.counts[eligible]))
+    assert not kept[~eligible].any()
+    assert not np.array_equal(held_out, environment.hold_out(np.random.default_rng(1)))
 
 
 def test_likes_are_the_files(write_ratings: Write) -> None:
     path = write_ratings()
     environment = make(path, threshold=4.0)
+    environment.start(0)
     ratings = read_ratings(path)
-    high = ratings.values >= 4.0
-    liked = {(u, i) for u, i in zip(ratings.users[high], ratings.items[high], strict=True)}
-    part = environment.part
-    for row, column in np.argwhere(environment.rated):
-        pair = (part.users[row], part.items[column])
-        assert environment.likes[row, column] == (pair in liked)
-    assert (environment.likes <= environment.rated).all()
+    stars = ratings.matrix(binary=False).toarray()
+    popular = np.argsort(-(stars > 0).sum(axis=0), kind="stable")[:40]
+    np.testing.assert_array_equal(environment.rated.toarray(), stars[:, popular])
+    np.testing.assert_array_equal(environment.likes, environment.rated.data >= 4.0)
+    shelf = environment.world.catalogue
+    shown = {
+        (tuple(sorted(shelf.candidates[a:b].tolist())), float(shelf.liked[a:b].sum()))
+        for a, b in pairwise(shelf.starts.tolist())
+    }
+    assert len(shown) == 12
+    for candidates, likes in shown:
+        of_somebody = (stars[:, popular][:, list(candidates)] > 0).all(axis=1)
+        counts = (stars[:, popular][:, list(candidates)] >= 4.0).sum(axis=1)
+        assert likes in counts[of_somebody]
 
 
 def test_offers_are_different_held_out_items(write_ratings: Write) -> None:
@@ -103,7 +116,11 @@ def test_impossible_settings(write_ratings: Write) -> None:
     with pytest.raises(InvalidSetting, match="features"):
         make(path, features="guessed")
     with pytest.raises(InvalidSetting, match="too few"):
-        make(path, items=39).start(0)
+        make(path, items=15, users=50)
+    with pytest.raises(InvalidSetting, match="enough"):
+        make(path, enough=4)
+    with pytest.raises(InvalidSetting, match="dim"):
+        make(path, dim=41).start(0)
 
 
 @pytest.mark.parametrize("name", ["ratings", "liked"])
@@ -138,3 +155,27 @@ def test_nobody_claims_clusters_that_nobody_knows(
     ]
     (table,) = build_report(tmp_path / "run").sections[0].drawn.tables
     assert ("ARI" in table.columns) == ("true clusters" in table.title) == (known == 3)
+
+
+def test_everybody_who_rated_enough_may_come(write_ratings: Write) -> None:
+    path = write_ratings()
+    everybody = make(path, users=None, enough=5)
+    assert everybody.problem.users == 60
+    some = make(path, users=None, enough=21)
+    assert some.problem.users == (some.counts >= 21).sum() < 60
+    assert Liked(**everybody.get_params()).problem.users == 60
+    everybody.start(0)
+    assert (np.diff(everybody.world.catalogue.starts) >= 5).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "users"),
+    [("ml-latest-small/ratings.csv", 547), ("movietweetings/100K/ratings.dat", 763)],
+)
+def test_as_many_users_as_a_real_file_has(
+    name: str, users: int, real_data: Callable[[str], Path]
+) -> None:
+    environment = Liked(path=str(real_data(name)), users=None, servers=10, placement="spread")
+    assert environment.problem.users == users
+    trace = fclub.simulate("linucb", environment, 10 * users, seed=1)
+    assert 0.0 < trace.regret[-1] < 5 * users

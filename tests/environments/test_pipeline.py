@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from fclub.environments.data.pipeline import (
     blob_sha1,
@@ -16,7 +17,9 @@ from fclub.environments.data.pipeline import (
     densest,
     distinct,
     factors,
+    most_rated,
     random_part,
+    sparse_factors,
 )
 from fclub.environments.data.ratings_file import Ratings, read_ratings
 from fclub.errors import InvalidSetting
@@ -82,6 +85,22 @@ def test_factors_are_singular_vectors(seed: int, dim: int) -> None:
         np.testing.assert_allclose(np.abs(vectors[:, :-1]) * np.sqrt(2), np.abs(directions), atol=1e-6)
     assert (users[:, 0] > 0).all(), "the first singular vector of a positive matrix has one sign"
     assert ((users @ items.T >= 0) & (users @ items.T <= 1 + 1e-9)).all()
+
+
+@given(seed=st.integers(0, 1000), dim=st.integers(2, 8))
+def test_sparse_factors_are_the_same(seed: int, dim: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = rng.random((12, 9)) * (rng.random((12, 9)) < 0.7)
+    matrix[3], matrix[:, 4] = 0.0, 0.0
+    for dense, sparse in zip(factors(matrix, dim), sparse_factors(csr_array(matrix), dim), strict=True):
+        np.testing.assert_allclose(sparse, dense, atol=1e-6)
+
+
+def test_most_rated_items_of_all_users() -> None:
+    ratings = random_ratings(5)
+    full = ratings.matrix().toarray()
+    items = by_activity(list(full.sum(axis=0)), 6)
+    np.testing.assert_array_equal(most_rated(ratings, 6).toarray(), full[:, items])
 
 
 def test_silent_rows_keep_only_the_constant() -> None:

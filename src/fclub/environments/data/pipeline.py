@@ -52,6 +52,15 @@ def densest(ratings: Ratings, size: int) -> Selection:
     return Selection(part[chosen].toarray(), active[chosen], items)
 
 
+def most_rated(ratings: Ratings, size: int) -> Any:
+    """All users × the N most rated items (fewer if there are fewer), as a sparse matrix of ratings."""
+    require(size >= 2, "size must be at least 2", size)
+    items = _most(ratings.matrix().sum(axis=0), size)
+    part = ratings.matrix(binary=False)[:, items]
+    part.sort_indices()
+    return part
+
+
 def random_part(ratings: Ratings, size: int, rng: np.random.Generator) -> Selection:
     """A random N items and a random N of the users who rated any of them (fewer if there are fewer).
 
@@ -75,10 +84,40 @@ def factors(matrix: Matrix, dim: int) -> tuple[Floats, Floats]:
     rank = min(matrix.shape)
     require(2 <= dim <= rank + 1, f"dim must be between 2 and {rank + 1} for this data", dim)
     left = _left_vectors(matrix, dim - 1)
-    right = matrix.T @ left
-    scale = np.linalg.norm(right, axis=0)
-    right /= np.where(scale > 0.0, scale, 1.0)
+    right = _right_vectors(matrix, left)
     return with_constant(left, matrix.any(axis=1)), with_constant(right, matrix.any(axis=0))
+
+
+def sparse_factors(matrix: Any, dim: int) -> tuple[Floats, Floats]:
+    """`factors` of a sparse matrix without stored zeros, by Lanczos' method from a fixed start.
+
+    Time and memory grow with the number of entries.
+    """
+    from scipy.sparse.linalg import svds
+
+    rank = min(matrix.shape)
+    require(2 <= dim <= rank, f"dim must be between 2 and {rank} for this data", dim)
+    start = np.random.default_rng(0).standard_normal(rank)
+    with threadpool_limits(1, "blas"):
+        left, values, _ = svds(matrix, k=dim - 1, v0=start, solver="arpack")
+        left = _signed(left[:, np.argsort(-values, kind="stable")])
+        right = _right_vectors(matrix, left)
+    known = [matrix.count_nonzero(axis=axis) > 0 for axis in (1, 0)]
+    return with_constant(left, known[0]), with_constant(right, known[1])
+
+
+def _right_vectors(matrix: Any, left: Floats) -> Floats:
+    """The right singular vectors that belong to these left ones."""
+    right: Floats = matrix.T @ left
+    scale = np.linalg.norm(right, axis=0)
+    return right / np.where(scale > 0.0, scale, 1.0)
+
+
+def _signed(left: Floats) -> Floats:
+    """Singular vectors with the sign that `factors` promises."""
+    top = np.argmax(np.abs(left), axis=0)
+    signed: Floats = left * np.sign(left[top, np.arange(left.shape[1])])
+    return signed
 
 
 def _left_vectors(matrix: Matrix, count: int) -> Floats:
@@ -92,10 +131,7 @@ def _left_vectors(matrix: Matrix, count: int) -> Floats:
     n = matrix.shape[0]
     with threadpool_limits(1, "blas"):
         _, ascending = eigh(matrix @ matrix.T, subset_by_index=[n - count, n - 1])
-    left: Floats = ascending[:, ::-1]
-    top = np.argmax(np.abs(left), axis=0)
-    signed: Floats = left * np.sign(left[top, np.arange(count)])
-    return signed
+    return _signed(ascending[:, ::-1])
 
 
 def clustered(vectors: Floats, clusters: int, seed: int = 0) -> tuple[Floats, Indices]:
