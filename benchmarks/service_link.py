@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from fclub.service.link.broker import LocalBroker
+from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import Broker, NatsWire
 from fclub.service.monitoring import Monitor
-from fclub.service.nodes.local_node import GLOBAL, LocalNode
+from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import global_node, local_node
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import GlobalSettings, LocalSettings, Model

@@ -17,7 +17,7 @@ from typer.main import get_command
 from fclub.cli.main import COMMANDS, _module
 from fclub.errors import FclubError
 from fclub.service.http import api
-from fclub.service.http.security import hash_token
+from fclub.service.http.gate import hash_token
 from fclub.service.serve import global_app, local_app
 from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model, Nats
 

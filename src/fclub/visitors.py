@@ -16,6 +16,7 @@ import numpy as np
 
 from fclub.client import AsyncClient
 from fclub.core.types import Indices, Matrix, Vector
+from fclub.paths import write_atomically
 
 TELL_SECONDS = 1.0
 REWARDS_ON_THEIR_WAY = 16
@@ -135,9 +136,8 @@ class Diary(msgspec.Struct):
         return Diary(setting, Tally(policy), [Tally(policy) for _ in range(servers)], not learned)
 
     def save(self, folder: Path) -> None:
-        unfinished = folder / f"{DIARY}.new"
-        unfinished.write_bytes(msgspec.json.encode(self))
-        unfinished.replace(folder / DIARY)
+        with write_atomically(folder / DIARY) as file:
+            file.write(msgspec.json.encode(self))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 from starlette.routing import Router
 
-from fclub.service.http.security import hash_token
+from fclub.service.http.gate import hash_token
 from fclub.service.serve import local_app
 from fclub.service.settings import Http, LocalSettings, Model
 

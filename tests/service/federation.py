@@ -20,8 +20,9 @@ from fclub.privacy.noise import NoiseSource
 from fclub.protocol.families import PRESETS
 from fclub.protocol.federation import Federation
 from fclub.protocol.seam import Shape
+from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.global_node import GlobalNode
-from fclub.service.nodes.local_node import GLOBAL, LocalNode
+from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import global_node, local_node
 from fclub.service.settings import GlobalSettings, LocalSettings, Model
 

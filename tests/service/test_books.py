@@ -16,8 +16,8 @@ from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidFile, InvalidMessage, PrivacyError, UnknownName
 from fclub.privacy.ledger import ReleaseEvent
 from fclub.protocol.messages import PhaseStart
-from fclub.service.http.privacy_view import privacy_view
-from fclub.service.nodes.local_node import GLOBAL
+from fclub.service.http.local_app import privacy_view
+from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import local_app
 from fclub.service.settings import Model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.drill import Drill
+from benchmarks.crash import Drill
 
 
 @pytest.mark.slow

@@ -21,9 +21,9 @@ from tests.browser import chromium as browser
 
 from fclub.core.paper.federation import GlobalClusters
 from fclub.service.http.global_app import GlobalService
-from fclub.service.link.direct import DirectWire
+from fclub.service.link.channel import GLOBAL
+from fclub.service.link.wire import DirectWire
 from fclub.service.monitoring import Monitor
-from fclub.service.nodes.local_node import GLOBAL
 from fclub.service.nodes.parts import global_node
 from fclub.service.nodes.runner import Runner
 from fclub.service.serve import local_app, running

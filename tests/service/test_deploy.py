@@ -13,8 +13,7 @@ import pytest
 
 from fclub.cli.main import COMMANDS
 from fclub.paths import cache_root
-from fclub.service.http.security import global_permissions, permissions
-from fclub.service.link.broker import find_broker
+from fclub.service.link.broker import find_broker, global_permissions, permissions
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, load_settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fclub.service.http.security import hash_token
+from fclub.service.http.gate import hash_token
 from fclub.service.serve import local_app
 from fclub.service.settings import Http
 

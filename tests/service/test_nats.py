@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from fclub.environments.synthetic import Synthetic
-from fclub.service.http.security import global_permissions, permissions
-from fclub.service.link.broker import LocalBroker
+from fclub.service.link.broker import LocalBroker, global_permissions, permissions
+from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import UP_STREAM, Broker, NatsWire, down_stream
 from fclub.service.monitoring import Monitor
-from fclub.service.nodes.local_node import GLOBAL
-from fclub.service.nodes.runner import Node, Runner
+from fclub.service.nodes.node import Node
+from fclub.service.nodes.runner import Runner
 from fclub.service.settings import Model
 
 from .federation import Pump, in_process, model_of, name_of, register, visits

@@ -11,9 +11,8 @@ import pytest
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidFeatures, InvalidMessage, InvalidSetting
 from fclub.protocol.messages import PhaseStart
-from fclub.service.dashboard.global_view import GlobalView
-from fclub.service.dashboard.local_view import LocalView
-from fclub.service.http.privacy_view import privacy_view
+from fclub.service.dashboard.views import GlobalView, LocalView
+from fclub.service.http.local_app import privacy_view
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import local_app

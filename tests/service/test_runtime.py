@@ -13,11 +13,11 @@ import pytest
 from fclub.core.types import Vector
 from fclub.errors import NotStored, NumericalError
 from fclub.protocol.messages import PhaseStart
-from fclub.service.link.direct import DirectWire
-from fclub.service.link.tasks import end
+from fclub.service.link.channel import GLOBAL
+from fclub.service.link.wire import DirectWire, end
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode
-from fclub.service.nodes.local_node import GLOBAL, LocalNode
+from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import local_node
 from fclub.service.nodes.runner import Runner
 from fclub.service.serve import check_store, local_app

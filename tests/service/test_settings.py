@@ -11,7 +11,7 @@ from fclub.config import Privacy
 from fclub.errors import InvalidFile, InvalidSetting, PrivacyError, UnknownName
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import SeededNoise
-from fclub.service.http.security import Guard, hash_token, new_token
+from fclub.service.http.gate import Guard, hash_token, new_token
 from fclub.service.nodes.parts import caution, family_of, local_node
 from fclub.service.serve import local_app
 from fclub.service.settings import (

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from fclub.errors import FclubError, InvalidFile, StoreInUse
-from fclub.service.nodes.local_node import GLOBAL, LocalNode
+from fclub.service.link.channel import GLOBAL
+from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import check_store
 from fclub.service.settings import Model
-from fclub.service.store.store import DROP_EVERY, VERSION, Store, log_statements
+from fclub.service.store.changes import DROP_EVERY, Changes
+from fclub.service.store.store import VERSION, Store
 
 from .conftest import DIM, local_settings
 from .federation import Pump
@@ -149,7 +151,9 @@ def test_the_log_before_a_snapshot_is_dropped_little_by_little(tmp_path: Path, s
     sizes = []
     for entry in range(1, 20 * DROP_EVERY):
         known = snapshot if entry > snapshot else 0
-        store.write(log_statements(entry, known, "user", "", b"", b""))
+        changes = Changes()
+        changes.log(entry, known, "user", "", b"", b"")
+        store.write(changes.statements)
         sizes.append(store.reader.execute("SELECT count(*) FROM log").fetchone()[0])
         newer = store.reader.execute("SELECT count(*) FROM log WHERE entry > ?", (known,)).fetchone()
         assert newer == (entry - known,)

@@ -24,8 +24,7 @@ from fclub.protocol.messages import Decoder, Message, PhaseStart, encode
 from fclub.protocol.overview import GlobalOverview, LocalOverview
 from fclub.protocol.phase import PhaseClock
 from fclub.protocol.seam import Place, Preset, Shape, State
-from fclub.service.dashboard.global_view import GlobalView
-from fclub.service.dashboard.local_view import LocalView
+from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.monitoring import Monitor
 
 from .federation import Pump, model_of, play

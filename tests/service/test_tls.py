@@ -15,11 +15,10 @@ import pytest
 pytest.importorskip("cryptography")
 
 from fclub.service.fleet import Server
-from fclub.service.http.security import broker_of
 from fclub.service.link.broker import BrokerTls, LocalBroker, free_port
-from fclub.service.link.nats_wire import NatsWire
+from fclub.service.link.channel import GLOBAL
+from fclub.service.link.nats_wire import NatsWire, broker_of
 from fclub.service.monitoring import Monitor
-from fclub.service.nodes.local_node import GLOBAL
 from fclub.service.settings import Nats
 
 from .certificates import Authority

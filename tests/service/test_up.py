@@ -24,7 +24,7 @@ from fclub.cli.up import make_rivals, make_world
 from fclub.client import Recommendation
 from fclub.environments.world import HALF
 from fclub.errors import RequestFailed
-from fclub.service.http.security import hash_token
+from fclub.service.http.gate import hash_token
 from fclub.service.serve import check_store, local_app
 from fclub.service.settings import Http, LocalSettings, Model
 from fclub.visitors import Diary, Tally

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fclub.service import logs, serve
+from fclub.service import serve
+from fclub.service.monitoring import set_up_logs
 from fclub.service.settings import GlobalSettings, load_settings, parse_assignments
 
 app = typer.Typer(add_completion=False)
@@ -26,7 +27,7 @@ def global_(
     options = parse_assignments(setting or [])
     options |= {"store": store, "model.dim": dim, "http.host": host, "http.port": port}
     settings = load_settings(GlobalSettings, config, options)
-    logs.set_up(settings.log_format, settings.log_level)
+    set_up_logs(settings.log_format, settings.log_level)
     application, runner = serve.global_app(settings)
     http = settings.http
     serve.serve(

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from fclub.service import logs, serve
-from fclub.service.http.security import hash_token, new_token
+from fclub.service import serve
+from fclub.service.http.gate import hash_token, new_token
+from fclub.service.monitoring import set_up_logs
 from fclub.service.settings import LocalSettings, load_settings, parse_assignments
 
 app = typer.Typer(add_completion=False)
@@ -45,7 +46,7 @@ def local(
         lines = json.dumps(summary) if as_json else "\n".join(f"{k}: {v}" for k, v in summary.items())
         typer.echo(lines)
         return
-    logs.set_up(settings.log_format, settings.log_level)
+    set_up_logs(settings.log_format, settings.log_level)
     application, runner = serve.local_app(settings)
     http = settings.http
     serve.serve(

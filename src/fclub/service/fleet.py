@@ -16,9 +16,10 @@ import httpx
 import msgspec
 
 from fclub.errors import FleetFailed
-from fclub.service.http.security import hash_token, new_token
+from fclub.paths import write_atomically
+from fclub.service.http.gate import hash_token, new_token
 from fclub.service.link.broker import LocalBroker, free_port
-from fclub.service.nodes.local_node import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.settings import Model
 
 READY_SECONDS = 120.0
@@ -147,10 +148,8 @@ class Fleet:
     def _write_addresses(self) -> None:
         """Where everybody is, for programs; only the owner may read the token."""
         found = {server.name: {"url": server.url, "token": server.token} for server in self.servers}
-        unfinished = self._addresses.with_suffix(".new")
-        unfinished.touch(0o600)
-        unfinished.write_text(json.dumps(found, indent=1))
-        unfinished.replace(self._addresses)
+        with write_atomically(self._addresses, mode=0o600) as file:
+            file.write(json.dumps(found, indent=1).encode())
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -1,5 +1,8 @@
 """What a process shows of itself: Prometheus numbers, a log, and a feed of recent events.
 
+Numbers that every request changes are plain ones, made into Prometheus metrics when somebody asks: a
+metric of the Prometheus client takes a lock at every step; a request has several, and one thread.
+
 The feed is the seam for a dashboard: `events()` yields what happened, `Monitor.recent` what happened
 lately; the numbers come from the nodes when they are asked for.
 """
@@ -7,10 +10,15 @@ lately; the numbers come from the nodes when they are asked for.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import sys
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client import (
@@ -20,11 +28,74 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fclub import __version__
-from fclub.service.traffic import Traffic
+
+LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+
+class RouteTraffic:
+    """Requests of one route by status, and how long they took."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[int, int] = {}
+        self.seconds = 0.0
+        self._buckets = [0] * (len(LATENCY_BUCKETS) + 1)
+
+    def add(self, status: int, seconds: float) -> None:
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.seconds += seconds
+        self._buckets[bisect_left(LATENCY_BUCKETS, seconds)] += 1
+
+    @property
+    def requests(self) -> int:
+        return sum(self._buckets)
+
+    def at_most(self) -> list[tuple[float, int]]:
+        """How many requests took at most so many seconds."""
+        return list(zip(LATENCY_BUCKETS, accumulate(self._buckets), strict=False))
+
+
+class Traffic:
+    """What a server has been asked; a collector of a Prometheus registry."""
+
+    def __init__(self) -> None:
+        self.routes: dict[str, RouteTraffic] = {}
+        self.decisions = self.feedback = 0
+        self.rewards = 0.0
+
+    def route(self, path: str) -> RouteTraffic:
+        return self.routes.setdefault(path, RouteTraffic())
+
+    def failed(self) -> dict[str, int]:
+        """Requests by status, of those that were refused or failed."""
+        found: dict[str, int] = {}
+        for traffic in self.routes.values():
+            for status, count in traffic.statuses.items():
+                if status >= 400:
+                    found[str(status)] = found.get(str(status), 0) + count
+        return found
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "fclub_http_requests_total", "Requests.", labels=["route", "status"]
+        )
+        latency = HistogramMetricFamily(
+            "fclub_http_request_duration_seconds", "Time from request to answer.", labels=["route"]
+        )
+        for path, traffic in self.routes.items():
+            for status, count in traffic.statuses.items():
+                requests.add_metric([path, str(status)], count)
+            buckets = [(str(limit), float(count)) for limit, count in traffic.at_most()]
+            everything = ("+Inf", float(traffic.requests))
+            latency.add_metric([path], [*buckets, everything], traffic.seconds)
+        yield requests
+        yield latency
+        yield CounterMetricFamily("fclub_decisions_total", "Items recommended.", self.decisions)
+        yield CounterMetricFamily("fclub_feedback_total", "Rewards learned from.", self.feedback)
+
 
 RECENT = 200
 
@@ -126,3 +197,36 @@ class Monitor:
     def wire_failed(self, error: BaseException) -> None:
         self.failures.inc()
         self.event("link failed", logging.WARNING, error=f"{type(error).__name__}: {error}")
+
+
+FORMATS = ("json", "console")
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class _Console(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        clock = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
+        facts = " ".join(f"{key}={value}" for key, value in getattr(record, "facts", {}).items())
+        text = f"{clock} {record.levelname.lower():7} {record.getMessage()} {facts}".rstrip()
+        return text + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
+
+
+def set_up_logs(style: str, level: str = "info") -> None:
+    """Send the log of the service and of its libraries to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if style == "json" else _Console())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("fclub").setLevel(level.upper())

@@ -16,16 +16,15 @@ import uvicorn
 from starlette.routing import Router
 
 from fclub.errors import InvalidSetting, ServiceFailed
-from fclub.service.http.global_app import Deadline, GlobalService
+from fclub.service.http.global_app import GlobalService
 from fclub.service.http.local_app import LocalService
-from fclub.service.http.security import broker_of
-from fclub.service.link.direct import DirectWire
-from fclub.service.link.nats_wire import NatsWire
-from fclub.service.link.tasks import end
+from fclub.service.link.channel import GLOBAL
+from fclub.service.link.nats_wire import NatsWire, broker_of
+from fclub.service.link.wire import DirectWire, Wire, end
 from fclub.service.monitoring import Monitor
-from fclub.service.nodes.local_node import GLOBAL, LocalNode
+from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import caution, family_of, global_node, local_node, rehearse
-from fclub.service.nodes.runner import Runner, Wire
+from fclub.service.nodes.runner import Deadline, Runner
 from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model
 
 SWITCH_SECONDS = 0.0005
@@ -188,8 +187,7 @@ def check_store(settings: LocalSettings) -> dict[str, Any]:
     if integrity != "ok":
         raise ServiceFailed(f"{settings.store}: {integrity}")
     summary = node.summary()
-    sql = "SELECT count(*) FROM decisions WHERE reward IS NOT NULL"
-    (rewarded,) = node.store.reader.execute(sql).fetchone()
+    rewarded = node.decisions.rewarded()
     node.store.close()
     if summary["observations"] != summary["feedbacks"] or rewarded > summary["feedbacks"]:
         raise ServiceFailed(f"{settings.store}: counts disagree: {msgspec.json.encode(summary)!r}")

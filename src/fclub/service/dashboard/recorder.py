@@ -1,4 +1,8 @@
-"""Looks at a server once a second: keeps a history, notices changes, feeds the open pages."""
+"""Looks at a server once a second: keeps a history, notices changes, feeds the open pages.
+
+The history holds numbers over time in bounded space: all the time since the start, finer where it is
+short.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,46 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta
 
-from fclub.service.dashboard.history import STEP, History, Sample
 from fclub.service.dashboard.partition import Change
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.runner import Runner
+
+LIMIT = 600
+STEP = 1.0
+JITTER = 0.1
+"""Part of a step by which a sample may come early."""
+
+Sample = dict[str, float]
+"""Numbers by name; `t` is when, in seconds since 1970."""
+
+
+class History:
+    """At most `limit` samples. When it is full every second one goes, and the step doubles."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.limit, self.step = limit, STEP
+        self.samples: list[Sample] = []
+
+    def add(self, sample: Sample) -> None:
+        """Keep the sample, unless the last one is too recent for the step."""
+        if self.samples and sample["t"] - self.samples[-1]["t"] < self.step * (1.0 - JITTER):
+            return
+        self.samples.append(sample)
+        if len(self.samples) > self.limit:
+            self.samples, self.step = self.samples[::2], 2.0 * self.step
+
+    def dump(self) -> str:
+        return msgspec.json.encode({"step": self.step, "samples": self.samples}).decode()
+
+    @classmethod
+    def load(cls, text: str | None, limit: int = LIMIT) -> History:
+        """What `dump` wrote, or an empty history."""
+        history = cls(limit)
+        if text is not None:
+            saved: dict[str, Any] = msgspec.json.decode(text)
+            history.step, history.samples = float(saved["step"]), list(saved["samples"])
+        return history
+
 
 SAVE_EVERY = 30.0
 KEPT_CHANGES = 50
@@ -97,8 +137,7 @@ class Recorder:
 
     def save(self) -> None:
         """Put the history among the changes that are committed next."""
-        sql = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
-        self.runner.node.changes.write(sql, _KEY, self.history.dump())
+        self.runner.node.changes.note(_KEY, self.history.dump())
 
     def frame(self) -> bytes:
         """The event of the current step; made once, however many pages are open."""

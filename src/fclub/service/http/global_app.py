@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -11,38 +10,14 @@ from starlette.responses import Response
 from starlette.routing import Router
 
 from fclub.errors import NotFound
-from fclub.service.dashboard.global_view import GlobalView
 from fclub.service.dashboard.recorder import Recorder
-from fclub.service.http.gate import Gate, Routes, json_response
+from fclub.service.dashboard.views import GlobalView
+from fclub.service.http.gate import ADMIN, Gate, Guard, Routes, json_response
 from fclub.service.http.pages import Dashboard
-from fclub.service.http.security import ADMIN, Guard
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import GlobalSettings
-
-DEADLINE_CHECKS = 10
-"""How often the deadline of a phase is looked at while it runs."""
-
-
-class Deadline:
-    """Closes a phase that has waited long enough, so that an absent server blocks nobody."""
-
-    def __init__(self, node: GlobalNode, runner: Runner, seconds: float) -> None:
-        self.node, self.runner, self.seconds = node, runner, seconds
-
-    async def run(self) -> None:
-        phase, since = 0, time.monotonic()
-        while True:
-            await asyncio.sleep(self.seconds / DEADLINE_CHECKS)
-            server = self.node.server
-            if not server.missing or server.phase != phase:
-                phase, since = server.phase, time.monotonic()
-            elif time.monotonic() - since >= self.seconds:
-                absent = [self.node.names[number] for number in sorted(server.missing)]
-                self.runner.monitor.event("phase closed", phase=phase, absent=absent)
-                self.node.close_phase()
-                await self.runner.commit()
 
 
 class GlobalService:

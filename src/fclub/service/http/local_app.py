@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,17 +14,17 @@ from starlette.routing import Router
 
 from fclub.core.inputs import as_items
 from fclub.errors import FclubError, InvalidFeatures, InvalidInput, NotFound, NotStored, TooLarge
-from fclub.service.dashboard.local_view import LocalView
+from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of
 from fclub.service.dashboard.recorder import Recorder
+from fclub.service.dashboard.views import LocalView
 from fclub.service.http import api
-from fclub.service.http.gate import Gate, Routes, json_response, status_of
+from fclub.service.http.gate import Gate, Guard, Routes, json_response, status_of
 from fclub.service.http.pages import Dashboard
-from fclub.service.http.privacy_view import privacy_view
-from fclub.service.http.security import Guard
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
+from fclub.service.store.books import Books
 
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
@@ -182,3 +183,37 @@ class LocalService:
         failed = self.runner.failure is None or self.runner.failure.done()
         body = {"ready": not failed, "connected": self.runner.wire.connected}
         return json_response(body, 503 if failed else 200)
+
+
+@lru_cache(maxsize=1024)
+def _epsilon(mu: float, delta: float) -> float:
+    """Thousands of streams have the same few costs."""
+    return epsilon_of(mu, delta)
+
+
+def privacy_view(books: Books) -> api.PrivacyView:
+    """Everything that left, and what it cost by the ledger."""
+    ledger = books.ledger
+    if ledger is None:
+        return api.PrivacyView(books.messages())
+    epsilon, delta = ledger.claimed
+    return api.PrivacyView(
+        messages=books.messages(),
+        claimed=api.Budget(epsilon, delta),
+        spent=[api.Budget(_epsilon(ledger.mu, at), at) for at in (delta, REPORTED_DELTA)],
+        level=ledger.level.name,
+        unaccounted=sorted(str(flag) for flag in ledger.flags),
+        exhausted=ledger.exhausted,
+        streams=[
+            api.StreamView(
+                stream=name,
+                epoch=stream.epoch,
+                mechanism=stream.mechanism.name,
+                releases=stream.sequence,
+                observations=stream.observations,
+                mu=stream.mu,
+                epsilon=_epsilon(stream.mu, delta),
+            )
+            for name, stream in ledger.streams.items()
+        ],
+    )

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fclub.errors import BrokerFailed
-from fclub.service.http.security import global_permissions, permissions
-from fclub.service.nodes.local_node import GLOBAL
+from fclub.service.link.channel import GLOBAL
+from fclub.service.link.nats_wire import UP_STREAM, down_stream
 
 START_SECONDS = 20.0
 
@@ -116,3 +116,26 @@ class LocalBroker:
                 how(self.process)
             self.process.wait()
             self.process = None
+
+
+def permissions(server: str) -> dict[str, dict[str, list[str]]]:
+    """What the broker lets a local server do: speak as itself and read its own stream."""
+    stream = down_stream(server)
+    return {
+        "publish": {
+            "allow": [
+                f"fclub.up.{server}",
+                f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{server}",
+                f"$JS.ACK.{stream}.{server}.>",
+            ]
+        },
+        "subscribe": {"allow": [f"_INBOX_{server}.>"]},
+    }
+
+
+def global_permissions() -> dict[str, dict[str, list[str]]]:
+    """The global server owns the streams and nothing else."""
+    return {
+        "publish": {"allow": ["fclub.down.*", "$JS.API.>", f"$JS.ACK.{UP_STREAM}.>"]},
+        "subscribe": {"allow": ["_INBOX_global.>"]},
+    }

@@ -22,11 +22,11 @@ from nats.js.api import ConsumerConfig, DeliverPolicy, RetentionPolicy, StreamCo
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from fclub.errors import NotStored
-from fclub.service.link.tasks import end
+from fclub.errors import InvalidSetting, NotStored
+from fclub.service.link.channel import GLOBAL
+from fclub.service.link.wire import Deliver, end
 from fclub.service.monitoring import Monitor
-from fclub.service.nodes.local_node import GLOBAL
-from fclub.service.nodes.runner import Deliver
+from fclub.service.settings import Nats
 
 UP_STREAM = "UP"
 BATCH = 256
@@ -205,3 +205,20 @@ class NatsWire:
         if self._client is not None:
             with suppress(TimeoutError, NatsError, OSError):
                 await asyncio.wait_for(self._client.close(), CLOSE_SECONDS)
+
+
+def broker_of(settings: Nats) -> Broker:
+    """Connection data of a broker, with a TLS context where there are certificates."""
+    try:
+        return Broker(settings.url, settings.user, settings.password, _client_context(settings))
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidSetting(f"nats: cannot use the certificates: {error}") from None
+
+
+def _client_context(settings: Nats) -> ssl.SSLContext | None:
+    if settings.ca is None:
+        return None
+    context = ssl.create_default_context(cafile=settings.ca)
+    if settings.certificate:
+        context.load_cert_chain(settings.certificate, settings.key)
+    return context

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fclub.errors import InvalidMessage, OutOfOrder, Quarantined
+from fclub.privacy.noise import NoNoise
 from fclub.protocol.link import Communications
 from fclub.protocol.messages import Message, encode
-from fclub.protocol.seam import Family
-from fclub.service.link.channel import Changes, Channel
-from fclub.service.link.frames import Receipt, decode_frame
-from fclub.service.nodes.local_node import GLOBAL, SNAPSHOT_EVERY
-from fclub.service.store.store import Store, log_statements, snapshot_statements
+from fclub.protocol.seam import Family, GlobalServer
+from fclub.service.link.channel import GLOBAL, Channel, Receipt, decode_frame
+from fclub.service.nodes.node import Node, RecordedNoise
+from fclub.service.store.changes import Changes
+from fclub.service.store.store import Store
 
 QUARANTINE_AFTER = 5
 """Refused messages until a server is not listened to any more."""
@@ -33,26 +34,28 @@ class Peer:
     seen: float | None = None
 
 
-class GlobalNode:
+class GlobalNode(Node):
     """Frames in, changes out. A refused frame changes nothing but the count of refusals."""
 
+    server: GlobalServer
+
     def __init__(self, names: list[str], family: Family, store: Store) -> None:
-        self.family, self.store = family, store
-        self.changes = Changes()
-        self.entry = self.snapshot_entry = 0
+        super().__init__(store, RecordedNoise(NoNoise()))
+        self.family = family
         self.names = self._number(names)
         self.peers = {
             name: Peer(Channel(GLOBAL, name), number) for number, name in enumerate(self.names)
         }
+        self.server = family.global_server([], self)
         self._recover()
+        self._trust()
         self._invite()
 
     def _number(self, names: list[str]) -> list[str]:
         """Servers keep their numbers; new names come after the old ones."""
         known: list[str] = json.loads(self.store.get("servers") or "[]")
         names = known + [name for name in names if name not in known]
-        value = json.dumps(names)
-        self.store.write([("INSERT OR REPLACE INTO meta VALUES ('servers', ?)", (value,))])
+        self.store.note("servers", json.dumps(names))
         return names
 
     @property
@@ -119,7 +122,12 @@ class GlobalNode:
 
     def _remember_trust(self) -> None:
         value = json.dumps({name: (p.offences, p.quarantined) for name, p in self.peers.items()})
-        self.changes.write("INSERT OR REPLACE INTO meta VALUES ('trust', ?)", value)
+        self.changes.note("trust", value)
+
+    def _trust(self) -> None:
+        """Take up what was remembered about the servers."""
+        for name, (offences, quarantined) in json.loads(self.store.get("trust") or "{}").items():
+            self.peers[name].offences, self.peers[name].quarantined = offences, quarantined
 
     def close_phase(self) -> None:
         """The deadline has passed: go on without those that have not answered."""
@@ -133,57 +141,26 @@ class GlobalNode:
             self.server.invite(len(self.names))
             self._log("invite", "", json.dumps(len(self.names)).encode())
 
-    def _log(self, kind: str, source: str, body: bytes) -> None:
-        self.entry += 1
-        self.changes.statements += log_statements(
-            self.entry, self.snapshot_entry, kind, source, body, b""
-        )
-        if self.entry - self.snapshot_entry >= SNAPSHOT_EVERY:
-            self.snapshot()
-
-    def snapshot(self) -> None:
-        """Write the state, so that the log before it is not needed any more."""
-        arrays, values = self.server.state()
-        values["channels"] = {name: peer.channel.counters() for name, peer in self.peers.items()}
-        values["communications"] = {name: vars(p.communications) for name, p in self.peers.items()}
-        values["invited"] = len(self.server.servers)
-        self.snapshot_entry = self.entry
-        self.changes.statements += snapshot_statements(self.entry, arrays, values)
-
     @property
     def channels(self) -> list[Channel]:
         return [peer.channel for peer in self.peers.values()]
 
-    def take(self) -> Changes:
-        """What has to be committed now."""
-        changes, self.changes = self.changes, Changes()
-        return changes
-
     def committed(self, changes: Changes) -> None:
         """Nothing is remembered about changes on their way to the disk."""
 
-    def _recover(self) -> None:
-        """Snapshot, then the log on top of it; nothing that this produces is sent or stored again."""
-        saved = self.store.snapshot()
-        invited = 0 if saved is None else int(saved[2].pop("invited"))
-        self.server = self.family.global_server(list(range(invited)), self)
-        if saved is not None:
-            self.entry, arrays, values = saved
-            self.snapshot_entry = self.entry
-            for name, counters in values.pop("channels").items():
-                self.peers[name].channel = Channel(GLOBAL, name, **counters)
-            for name, counts in values.pop("communications").items():
-                self.peers[name].communications = Communications(**counts)
-            self.server.restore(arrays, values)
-        for number, kind, source, body, _ in self.store.entries(self.entry):
-            self._replay(kind, source, body)
-            self.entry = number
-        frames = self.take().frames
-        for name, peer in self.peers.items():
-            made = [frame for to, frame in frames if to == name]
-            peer.channel.confirmed = self.store.compare_outbox(name, peer.channel.sent, made)
-        for name, (offences, quarantined) in json.loads(self.store.get("trust") or "{}").items():
-            self.peers[name].offences, self.peers[name].quarantined = offences, quarantined
+    def _values(self) -> dict[str, Any]:
+        return {
+            "channels": {name: peer.channel.counters() for name, peer in self.peers.items()},
+            "communications": {name: vars(p.communications) for name, p in self.peers.items()},
+            "invited": len(self.server.servers),
+        }
+
+    def _take_up(self, values: dict[str, Any]) -> None:
+        self.server = self.family.global_server(list(range(values.pop("invited"))), self)
+        for name, counters in values.pop("channels").items():
+            self.peers[name].channel = Channel(GLOBAL, name, **counters)
+        for name, counts in values.pop("communications").items():
+            self.peers[name].communications = Communications(**counts)
 
     def _replay(self, kind: str, source: str, body: bytes) -> None:
         match kind:

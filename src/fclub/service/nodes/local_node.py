@@ -1,8 +1,4 @@
-"""A local server with its names, decisions, log and channel; no input or output but reads of its store.
-
-Every method that changes something applies it to its `LocalServer` at once and puts what has to be
-stored into `changes`; its owner commits them, and only then answers and sends.
-"""
+"""A local server with its names, decisions and channel; no input or output but reads of its store."""
 
 from __future__ import annotations
 
@@ -15,16 +11,13 @@ import numpy as np
 from fclub.core.types import Matrix, Vector
 from fclub.errors import FclubError, InvalidFile, OtherReward, UnknownDecision
 from fclub.protocol.messages import Message, encode
-from fclub.protocol.seam import Family, Place
-from fclub.service.link.channel import Changes, Channel
-from fclub.service.link.frames import Receipt, decode_frame
-from fclub.service.nodes.noise import RecordedNoise
+from fclub.protocol.seam import Family, LocalServer, Place
+from fclub.service.link.channel import GLOBAL, Channel, Receipt, decode_frame
+from fclub.service.nodes.node import Node, RecordedNoise
 from fclub.service.store.books import Books
+from fclub.service.store.changes import Changes
 from fclub.service.store.decisions import Decisions, Shown
-from fclub.service.store.store import Store, log_statements, snapshot_statements
-
-GLOBAL = "global"
-SNAPSHOT_EVERY = 20_000
+from fclub.service.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -35,8 +28,10 @@ class Decision:
     index: int
 
 
-class LocalNode:
+class LocalNode(Node):
     """One local server as a state machine: users, decisions, feedback, frames in, changes out."""
+
+    server: LocalServer
 
     def __init__(
         self,
@@ -46,18 +41,17 @@ class LocalNode:
         rng: np.random.Generator,
         store: Store,
     ) -> None:
-        self.name, self.family, self.noise, self.store = name, family, noise, store
+        super().__init__(store, noise)
+        self.name, self.family = name, family
         ledger = family.ledger(seeded=False, keep=False)
         place = Place(name, self, noise, ledger, rng)
         self.server = family.local_server(place, family.users(0), live=True)
         self.books = Books(ledger, store)
-        self.changes = Changes()
         self.channel = Channel(name, GLOBAL)
-        self.rows: dict[str, int] = {}
-        self.entry = self.snapshot_entry = 0
         self.feedbacks = 0
         self.decisions = Decisions(store)
-        self._recover()
+        self.books.compare(self._recover())
+        self.rows = store.users()
 
     def to_global(self, message: Message) -> None:
         """The link of the local server: everything that it sends is numbered and stored."""
@@ -77,7 +71,7 @@ class LocalNode:
     def _add_user(self, user: str) -> int:
         row = self.server.add_user()
         self.rows[user] = row
-        self.changes.write("INSERT INTO users VALUES (?, ?)", row, user)
+        self.changes.add_user(row, user)
         self._log("user", "", b"")
         return row
 
@@ -125,22 +119,14 @@ class LocalNode:
         self.server.receive(self.family.decode(payload))
         self.channel.received += 1
 
-    def _log(self, kind: str, source: str, body: bytes) -> None:
-        self.entry += 1
-        noise = self.noise.take()
-        self.changes.statements += log_statements(
-            self.entry, self.snapshot_entry, kind, source, body, noise
-        )
-        if self.entry - self.snapshot_entry >= SNAPSHOT_EVERY:
-            self.snapshot()
+    def _values(self) -> dict[str, Any]:
+        values = {"channel": self.channel.counters(), "feedbacks": self.feedbacks}
+        return values | {"entries": self.books.entries}
 
-    def snapshot(self) -> None:
-        """Write the state, so that the log before it is not needed any more."""
-        arrays, values = self.server.state()
-        values |= {"channel": self.channel.counters(), "feedbacks": self.feedbacks}
-        values["entries"] = self.books.entries
-        self.snapshot_entry = self.entry
-        self.changes.statements += snapshot_statements(self.entry, arrays, values)
+    def _take_up(self, values: dict[str, Any]) -> None:
+        self.feedbacks = int(values.pop("feedbacks"))
+        self.channel = Channel(self.name, GLOBAL, **values.pop("channel"))
+        self.books.recover(values.pop("entries"))
 
     def forget(self, before: float) -> bool:
         """Drop some decisions made before a time; False if there are none. Feedback is unknown then."""
@@ -151,38 +137,14 @@ class LocalNode:
         return [self.channel]
 
     def take(self) -> Changes:
-        """What has to be committed now."""
-        changes, self.changes = self.changes, Changes()
+        changes = super().take()
         changes.notices += self.books.news()
         return changes
 
     def committed(self, changes: Changes) -> None:
         self.decisions.committed(changes)
 
-    def _recover(self) -> None:
-        """Snapshot, then the log on top of it; nothing that this produces is sent or stored again."""
-        saved = self.store.snapshot()
-        if saved is not None:
-            self.entry, arrays, values = saved
-            self.snapshot_entry = self.entry
-            self.feedbacks = int(values.pop("feedbacks"))
-            self.channel = Channel(self.name, GLOBAL, **values.pop("channel"))
-            self.books.recover(values.pop("entries"))
-            self.server.restore(arrays, values)
-        for number, kind, _, body, noise in self.store.entries(self.entry):
-            self.noise.replay(noise)
-            self._replay(kind, body)
-            self.entry = number
-        self.noise.replay(None)
-        changes = self.take()
-        self.books.compare(changes)
-        made = [frame for _, frame in changes.frames]
-        self.channel.confirmed = self.store.compare_outbox(GLOBAL, self.channel.sent, made)
-        self.rows = {
-            name: row for row, name in self.store.reader.execute("SELECT row, name FROM users")
-        }
-
-    def _replay(self, kind: str, body: bytes) -> None:
+    def _replay(self, kind: str, source: str, body: bytes) -> None:
         match kind:
             case "user":
                 self.server.add_user()

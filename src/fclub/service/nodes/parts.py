@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -19,12 +18,12 @@ from fclub.protocol.federation import Federation
 from fclub.protocol.seam import Family, Shape
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
-from fclub.service.nodes.noise import RecordedNoise
+from fclub.service.nodes.node import RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
-from fclub.service.store.store import Store
+from fclub.service.store.store import UNREADABLE, Store
 
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
-DAMAGE = (sqlite3.Error, struct.error, msgspec.DecodeError, LookupError, TypeError, ValueError)
+DAMAGE = (UNREADABLE, struct.error, msgspec.DecodeError, LookupError, TypeError, ValueError)
 """What reading a store raises that was damaged in any way."""
 
 

@@ -4,53 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Protocol
 
 from fclub.errors import FclubError, NotStored
-from fclub.service.link.channel import Changes, Channel
-from fclub.service.link.tasks import end
+from fclub.service.link.channel import Channel
+from fclub.service.link.wire import Arrival, Wire, end
 from fclub.service.monitoring import Monitor
-from fclub.service.store.store import Store
+from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.node import Node
 
-Arrival = tuple[str, bytes]
-"""Sender and frame."""
-
-Deliver = Callable[[list[Arrival]], Awaitable[None]]
-
-
-class Node(Protocol):
-    """What `LocalNode` and `GlobalNode` have in common."""
-
-    changes: Changes
-    store: Store
-
-    @property
-    def channels(self) -> list[Channel]: ...
-
-    def receive(self, sender: str, data: bytes) -> None: ...
-
-    def take(self) -> Changes: ...
-
-    def committed(self, changes: Changes) -> None: ...
-
-    def snapshot(self) -> None: ...
-
-
-class Wire(Protocol):
-    """Carries frames to peers and brings theirs; may lose them, may be down."""
-
-    async def start(self, deliver: Deliver) -> None: ...
-
-    async def send(self, peer: str, frame: bytes, message_id: str | None) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    @property
-    def connected(self) -> bool: ...
+DEADLINE_CHECKS = 10
+"""How often the deadline of a phase is looked at while it runs."""
 
 
 class Runner:
@@ -181,3 +148,23 @@ class Runner:
             await end(*self._tasks)
             self._thread.shutdown()
             self.node.store.close()
+
+
+class Deadline:
+    """Closes a phase that has waited long enough, so that an absent server blocks nobody."""
+
+    def __init__(self, node: GlobalNode, runner: Runner, seconds: float) -> None:
+        self.node, self.runner, self.seconds = node, runner, seconds
+
+    async def run(self) -> None:
+        phase, since = 0, time.monotonic()
+        while True:
+            await asyncio.sleep(self.seconds / DEADLINE_CHECKS)
+            server = self.node.server
+            if not server.missing or server.phase != phase:
+                phase, since = server.phase, time.monotonic()
+            elif time.monotonic() - since >= self.seconds:
+                absent = [self.node.names[number] for number in sorted(server.missing)]
+                self.runner.monitor.event("phase closed", phase=phase, absent=absent)
+                self.node.close_phase()
+                await self.runner.commit()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fclub.service.link.channel import Changes
+from fclub.service.store.changes import Changes
 from fclub.service.store.store import Store
 
 RECENT = 10_000
@@ -74,6 +74,11 @@ class Decisions:
             return None
         shown = Shown(*found)
         return shown._replace(reward=self._fresh.get(key, shown.reward))
+
+    def rewarded(self) -> int:
+        """How many stored decisions have a reward."""
+        sql = "SELECT count(*) FROM decisions WHERE reward IS NOT NULL"
+        return int(self._store.reader.execute(sql).fetchone()[0])
 
     def reward(self, key: bytes, reward: float, changes: Changes) -> None:
         """Enter the reward of a decision that had none."""

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from fclub.errors import InvalidFile
-from fclub.service.link.channel import Statement
+from fclub.service.store.changes import Changes, Statement
 from fclub.service.store.lock import PRIVATE, Lock
 
 VERSION = 3
 MAGIC = b"SQLite format 3\0"
-DROP_EVERY = 50
-"""How many log entries come between two portions of superfluous ones that are dropped."""
+UNREADABLE = sqlite3.Error
+"""What a damaged file raises."""
+
 
 _COMMON = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -149,6 +150,12 @@ class Store:
         row = self._writer.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
+    def note(self, key: str, value: str) -> None:
+        """Remember a value under a name, in place of the one that was there."""
+        changes = Changes()
+        changes.note(key, value)
+        self.write(changes.statements)
+
     def fix(self, key: str, value: Any) -> None:
         """Remember a setting that must never change for this file."""
         text, stored = json.dumps(value, sort_keys=True), self.get(key)
@@ -190,31 +197,12 @@ class Store:
                 raise InvalidFile(f"{self.path}: the log does not lead to the messages to {peer}")
         return stored[0][0] - 1 if stored else sent
 
+    def users(self) -> dict[str, int]:
+        """The row of every user by name."""
+        return dict(self.reader.execute("SELECT name, row FROM users"))
+
     def integrity(self) -> str:
         return str(self.reader.execute("PRAGMA integrity_check").fetchone()[0])
 
     def close(self) -> None:
         self._opened.close()
-
-
-def log_statements(entry: int, snapshot: int, *columns: str | bytes) -> list[Statement]:
-    """A log entry; now and then also the end of some that the last snapshot has made superfluous.
-
-    To drop all of them with the snapshot would stop every request for the time that it takes.
-    """
-    statements: list[Statement] = [("INSERT INTO log VALUES (?, ?, ?, ?, ?)", (entry, *columns))]
-    if entry % DROP_EVERY == 0:
-        sql = "DELETE FROM log WHERE entry <= min(?, (SELECT min(entry) FROM log) + ?)"
-        statements.append((sql, (snapshot, 2 * DROP_EVERY)))
-    return statements
-
-
-def snapshot_statements(entry: int, arrays: dict[str, Any], values: dict[str, Any]) -> list[Statement]:
-    """A new snapshot replaces the old one."""
-    file = io.BytesIO()
-    text = np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)
-    np.savez(file, values=text, **arrays)
-    return [
-        ("DELETE FROM snapshot", ()),
-        ("INSERT INTO snapshot VALUES (?, ?)", (entry, file.getvalue())),
-    ]

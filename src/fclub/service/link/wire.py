@@ -1,14 +1,48 @@
-"""The wire inside one process: a local server that carries its own global server."""
+"""What carries frames between nodes, and the wire inside one process.
+
+A local server that carries its own global server needs no broker; `nats_wire.py` goes between machines.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
-from fclub.service.link.tasks import end
-from fclub.service.nodes.runner import Arrival, Deliver
-
+PATIENCE = 0.1
 GATHER_SECONDS = 0.02
 """Nobody waits for a frame, and every batch costs a commit at both ends."""
+
+Arrival = tuple[str, bytes]
+"""Sender and frame."""
+
+Deliver = Callable[[list[Arrival]], Awaitable[None]]
+
+
+class Wire(Protocol):
+    """Carries frames to peers and brings theirs; may lose them, may be down."""
+
+    async def start(self, deliver: Deliver) -> None: ...
+
+    async def send(self, peer: str, frame: bytes, message_id: str | None) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    @property
+    def connected(self) -> bool: ...
+
+
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel these tasks and return when they are over.
+
+    One cancellation may not do: `asyncio.wait_for` before Python 3.12 drops one that comes together
+    with its result, and so do some libraries. So it is repeated.
+    """
+    alive = set(tasks)
+    while alive:
+        for task in alive:
+            task.cancel()
+        _, alive = await asyncio.wait(alive, timeout=PATIENCE)
 
 
 class DirectWire:

@@ -1,0 +1,145 @@
+"""What both kinds of nodes are: a server whose steps are logged, so that a replay leads to it again.
+
+Every method that changes something applies it to the server at once and puts what has to be stored into
+`changes`; its owner commits them, and only then answers and sends.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+import numpy as np
+
+from fclub.core.types import Matrix
+from fclub.errors import InvalidFile
+from fclub.privacy.noise import NoiseSource, NoNoise
+from fclub.protocol.seam import State
+from fclub.service.link.channel import Channel
+from fclub.service.store.changes import Changes
+from fclub.service.store.store import Store
+
+SNAPSHOT_EVERY = 20_000
+
+
+class RecordedNoise:
+    """Draws from a source and remembers; during a replay it only gives back what was remembered.
+
+    To draw again for the same data would be a second release of it.
+    """
+
+    def __init__(self, source: NoiseSource) -> None:
+        self.source, self.seeded = source, source.seeded
+        self._drawn: list[bytes] = []
+        self._replayed: bytes | None = None
+
+    def gaussian(self, side: int) -> Matrix:
+        if isinstance(self.source, NoNoise):
+            return self.source.gaussian(side)
+        if self._replayed is not None:
+            return self._again(side)
+        matrix = self.source.gaussian(side)
+        self._drawn.append(matrix.tobytes())
+        return matrix
+
+    def _again(self, side: int) -> Matrix:
+        size = 8 * side * side
+        data, self._replayed = self._replayed[:size], self._replayed[size:]  # type: ignore[index]
+        if len(data) != size:
+            raise InvalidFile("the log does not hold the noise that its entries have drawn")
+        return np.frombuffer(data).reshape(side, side).copy()
+
+    def take(self) -> bytes:
+        """What was drawn since the last call."""
+        drawn, self._drawn = b"".join(self._drawn), []
+        return drawn
+
+    def replay(self, noise: bytes | None) -> None:
+        """Give these draws back; None ends the replay."""
+        if self._replayed:
+            raise InvalidFile("the log holds noise that no entry has drawn")
+        self._replayed = noise
+
+
+class Stateful(Protocol):
+    """What a snapshot needs of a server."""
+
+    def state(self) -> State: ...
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None: ...
+
+
+class Node(ABC):
+    """Frames in, changes out."""
+
+    server: Stateful
+
+    def __init__(self, store: Store, noise: RecordedNoise) -> None:
+        self.store, self.noise = store, noise
+        self.changes = Changes()
+        self.entry = self.snapshot_entry = 0
+
+    @property
+    @abstractmethod
+    def channels(self) -> list[Channel]:
+        """One for every peer."""
+
+    @abstractmethod
+    def receive(self, sender: str, data: bytes) -> None:
+        """Take a frame in, or raise what is wrong with it."""
+
+    @abstractmethod
+    def _values(self) -> dict[str, Any]:
+        """What a snapshot has to keep beside the state of the server."""
+
+    @abstractmethod
+    def _take_up(self, values: dict[str, Any]) -> None:
+        """Take these values out again, before the server gets its own."""
+
+    @abstractmethod
+    def _replay(self, kind: str, source: str, body: bytes) -> None:
+        """Do again what a log entry says."""
+
+    def _log(self, kind: str, source: str, body: bytes) -> None:
+        self.entry += 1
+        noise = self.noise.take()
+        self.changes.log(self.entry, self.snapshot_entry, kind, source, body, noise)
+        if self.entry - self.snapshot_entry >= SNAPSHOT_EVERY:
+            self.snapshot()
+
+    def snapshot(self) -> None:
+        """Write the state, so that the log before it is not needed any more."""
+        arrays, values = self.server.state()
+        self.snapshot_entry = self.entry
+        self.changes.snapshot(self.entry, arrays, values | self._values())
+
+    def take(self) -> Changes:
+        """What has to be committed now."""
+        changes, self.changes = self.changes, Changes()
+        return changes
+
+    @abstractmethod
+    def committed(self, changes: Changes) -> None:
+        """These changes are on disk."""
+
+    def _recover(self) -> Changes:
+        """Snapshot, then the log on top of it; nothing that this produces is sent or stored again.
+
+        Returns what the replay has produced, which has to be what is stored.
+        """
+        saved = self.store.snapshot()
+        if saved is not None:
+            self.entry, arrays, values = saved
+            self.snapshot_entry = self.entry
+            self._take_up(values)
+            self.server.restore(arrays, values)
+        for number, kind, source, body, noise in self.store.entries(self.entry):
+            self.noise.replay(noise)
+            self._replay(kind, source, body)
+            self.entry = number
+        self.noise.replay(None)
+        changes = self.take()
+        for channel in self.channels:
+            made = [frame for peer, frame in changes.frames if peer == channel.peer]
+            channel.confirmed = self.store.compare_outbox(channel.peer, channel.sent, made)
+        return changes
