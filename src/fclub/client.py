@@ -1,7 +1,7 @@
 """A client of a local server, blocking (`Client`) or not (`AsyncClient`), with retries.
 
 Feedback may be repeated safely: the server counts a reward once. A repeated recommendation leaves a
-decision that nobody answers, which costs nothing.
+decision without a reward, which costs nothing.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class Theory:
         return Bound(bound, T * self.problem.servers + phases)
 
     def _events(self, rounds: float) -> float:
-        """Uploads and downloads of a local cluster while its statistics collect so many rounds."""
+        """Uploads and downloads of a local cluster while its statistics collect `rounds` rounds."""
         d, noise = self.problem.dim, self.noise(1 / (8 * self.rounds))
         growth = d * log(noise.rho_max / noise.rho_min + rounds / (d * noise.rho_min))
         step = log(min(self.protocol.upload_ratio, self.protocol.download_ratio))

@@ -36,7 +36,7 @@ def parse_parameters(
 
 
 def _defaults(owner: str, environment: str | None) -> Mapping[str, Any]:
-    """Nothing for a policy that does not exist: whoever makes it says so."""
+    """Parameters of a policy; none for one that does not exist, which is refused when it is made."""
     if owner == ENVIRONMENT:
         return {} if environment is None else defaults_of(environment)
     return POLICIES[owner].defaults if owner in POLICIES else {}

@@ -49,7 +49,7 @@ def replay(
     items: Annotated[Path, typer.Option(help="CSV with the features of every item.")],
     policy: Annotated[list[str], typer.Option(help="A policy; repeatable.")],
     position: Annotated[str | None, typer.Option(help="Only this position of the page.")] = None,
-    servers: Annotated[int, typer.Option(min=1, help="Deal users out to so many servers.")] = 1,
+    servers: Annotated[int, typer.Option(min=1, help="Deal users out to this number of servers.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of policies and acceptance.")] = 0,
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
     set_: Annotated[list[str] | None, typer.Option("--set", help="POLICY.NAME=VALUE.")] = None,

@@ -61,7 +61,7 @@ def make_world(env: str, given: dict[str, Any], seed: int) -> Any:
 
 
 def make_rivals(make_twin: Callable[[], Any], seed: int) -> list[Rival]:
-    """One LinUCB per user, and no choice at all, each on its own copy of the world."""
+    """One LinUCB per user, and random choice, each on its own copy of the world."""
     twins = [make_twin() for _ in range(2)]
     linucb = make_policy(RIVAL)
     linucb.start(twins[0].problem, twins[0].server_of)

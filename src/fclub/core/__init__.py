@@ -1,1 +1,1 @@
-"""Pure mathematics on arrays: no input or output, no logging, no randomness of its own."""
+"""Mathematics on arrays: no logging, no randomness of its own, no file but the cache of kernels."""

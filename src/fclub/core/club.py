@@ -67,7 +67,7 @@ def feedback(state: Club, user: int, x: Vector, y: float) -> None:
 
 @inner
 def _reach(state: Club, start: int, reached: Flags) -> None:
-    """Mark everybody in the component of `start`."""
+    """Mark all users in the component of `start`."""
     stack = [start]
     reached[start] = True
     while len(stack) > 0:

@@ -17,7 +17,7 @@ from fclub.core.kernels import distance, width
 from fclub.core.types import Counts, Edges, Flags, Floats, Indices, Matrix, Vector
 
 DENSE_USERS = 2_000
-"""Up to so many users a server's graph starts complete; above, it starts as a sparse random graph."""
+"""The most users with whom a server's graph starts complete; with more it starts sparse and random."""
 
 
 @compiled
@@ -134,7 +134,7 @@ class UserGraph:
         return self._edges()[1]
 
     def _edges(self) -> tuple[Edges, Edges]:
-        """New portions are put together only when somebody looks, so that adding one is cheap."""
+        """All portions as one. They are joined here and not when added, so that adding is cheap."""
         if len(self._portions) > 1:
             first, second = zip(*self._portions, strict=True)
             self._portions = [(np.concatenate(first), np.concatenate(second))]
@@ -192,7 +192,7 @@ class UserGraph:
 
 @compiled
 def _squared_error(gram: Matrix, moment: Vector, theta: Vector) -> float:
-    """Σ(y − θᵀx)² of the observations in (V, b), but for Σy² that no θ changes."""
+    """Σ(y − θᵀx)² − Σy² of the observations in (V, b); no θ changes Σy²."""
     d = len(theta)
     error = 0.0
     for i in range(d):

@@ -8,7 +8,7 @@ The cache therefore lives in a folder named after a digest of every file that ho
 compile them.
 
 numba counts references to every array that a kernel looks at, with atomic operations; for a state of
-dozens of arrays that takes a tenth of a round. Who calls a loop keeps its arrays alive until it
+dozens of arrays that takes a tenth of a round. The caller of a loop keeps its arrays alive until it
 returns, so inside they need no counting: a `borrowed` array is the same one without its counter.
 """
 
@@ -71,7 +71,7 @@ def compiled(function: Function) -> Function:
 
 
 def inner(function: Function) -> Function:
-    """Compile a kernel that only other kernels call: without a door from Python it compiles faster."""
+    """Compile a kernel that only other kernels call: without a wrapper for Python that is faster."""
     return _compile(function, no_cpython_wrapper=True)
 
 

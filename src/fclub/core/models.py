@@ -15,7 +15,7 @@ from fclub.core.kernels import add_outer, add_scaled, choose, grow_inverse, inve
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 
 REFRESH = 1024
-"""A model's inverse is recomputed from its statistics at every multiple of so many observations."""
+"""A model's inverse is recomputed from its statistics each time after this number of observations."""
 
 
 class Models(NamedTuple):

@@ -58,7 +58,7 @@ class Environment(ABC):
 
     @property
     def knows_clusters(self) -> bool:
-        """Whether anybody knows the true clusters, so that `labels` are them; asked once started."""
+        """Whether `labels` are the true clusters, and not merely a guess; to be asked after `start`."""
         return True
 
     @property

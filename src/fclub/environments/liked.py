@@ -75,7 +75,7 @@ class Liked(DataEnvironment):
 
     @property
     def knows_clusters(self) -> bool:
-        """Rewards are people's own, so nobody knows."""
+        """False: rewards are people's own, and no model made them."""
         return False
 
     @property

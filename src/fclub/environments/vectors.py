@@ -59,7 +59,7 @@ class DataEnvironment(LinearEnvironment):
 
     @property
     def knows_clusters(self) -> bool:
-        """Users with exactly the same vector are alike; where all differ nobody can say who is."""
+        """True if some users have exactly the same vector; where all differ, no clusters are known."""
         return self.distinct_users < self.problem.users
 
     def _number_users(self, vectors: Floats) -> Indices:

@@ -158,7 +158,7 @@ class Policy(ABC):
 
     @property
     def labels_(self) -> Indices:
-        """One integer per user: its (global) cluster; by default everybody is alone."""
+        """One integer per user: its (global) cluster; by default each user is alone in its own."""
         return np.arange(self.problem.users)
 
     @property

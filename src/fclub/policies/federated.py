@@ -105,7 +105,7 @@ class FederatedPolicy(Policy):
 
     @property
     def labels_(self) -> Indices:
-        """Global clusters; users of clusters that no one else has heard of are labelled apart."""
+        """Global clusters; a cluster that the global server does not know gets a label of its own."""
         labels = []
         for number, server in self.servers.items():
             own = server.group_of

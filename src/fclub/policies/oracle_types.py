@@ -1,4 +1,4 @@
-"""`oracle-types`: what could be had if nobody had to learn the types."""
+"""`oracle-types`: the regret that is left when the types need not be learned."""
 
 from __future__ import annotations
 

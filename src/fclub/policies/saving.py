@@ -74,7 +74,7 @@ def _known(policy: Policy) -> dict[str, Any]:
 
 
 def _make(kind: type[Policy], name: str, parameters: dict[str, Any]) -> Policy:
-    """A registered policy by its name, anybody's own by its class."""
+    """A registered policy by its name, a user's own by its class."""
     if name in POLICIES or inspect.isabstract(kind):
         return make_policy(name, **parameters)
     return kind(name, **parameters)

@@ -58,7 +58,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Stream:
-    """An open stream: so many releases (`sequence`) of so many observations have been entered."""
+    """An open stream, of which `sequence` releases with all their `observations` have been entered."""
 
     def __init__(self, mechanism: Mechanism, sensitivity: float, epoch: int) -> None:
         self.mechanism, self.sensitivity, self.epoch = mechanism, sensitivity, epoch
@@ -135,7 +135,7 @@ class Ledger:
         return stream in self.streams
 
     def admits(self, mechanism: Mechanism, sensitivity: float, epoch: int = 0) -> bool:
-        """Does the budget allow one more stream, used to its end? A refusal is remembered."""
+        """Whether the budget allows one more stream, used to its end; remembers a refusal."""
         stream = Stream(mechanism, sensitivity, epoch)
         _, total = self._after(stream, mechanism.releases)
         self.exhausted |= total > self.allowed * _SLACK
@@ -168,7 +168,7 @@ class Ledger:
         return self._enter(stream, account, releases, observations)
 
     def _after(self, account: Stream, releases: int) -> tuple[float, float]:
-        """μ² of the stream's epoch, and μ of everything, once it has made so many releases."""
+        """μ² of the stream's epoch, and μ of everything, once the stream has made `releases`."""
         before = self._epochs.get(account.epoch, 0.0)
         mu = account.cost(releases)
         after = max(before, mu * mu)

@@ -39,10 +39,10 @@ class Mechanism(Protocol):
         """L: the noise of the first prefixes as combinations of the independent draws."""
 
     def multiplier(self, releases: int) -> float:
-        """c: the cost of a stream with so many releases, in units of one release of the same σ."""
+        """c: the cost of a stream of `releases` releases, in units of one release of the same σ."""
 
     def charged(self, releases: int) -> float:
-        """c that the ledger charges once so many releases have been made."""
+        """c that the ledger charges once `releases` releases have been made."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fclub.extras import need
 
 
 class NoiseSource(Protocol):
-    """Independent standard normal numbers. Whoever knows the seed of a `seeded` one can remove it."""
+    """Independent standard normal numbers. The seed of a `seeded` source is enough to remove them."""
 
     @property
     def seeded(self) -> bool: ...
@@ -34,7 +34,7 @@ class NoNoise:
 
 
 class SeededNoise:
-    """Reproducible noise for simulation. Who knows the seed can remove it: never deploy this."""
+    """Reproducible noise for simulation. With its seed anyone can remove it: never deploy this."""
 
     seeded: ClassVar[bool] = True
 

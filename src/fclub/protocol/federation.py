@@ -1,4 +1,4 @@
-"""A whole federation in one process: all local servers, the global server, one clock for everybody."""
+"""A whole federation in one process: all local servers, the global server, one clock for them all."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Federation:
         return SeededNoise(self.rng) if self.seeded else SecureNoise()
 
     def advance(self, observations: int) -> None:
-        """Start a phase if so many observations call for one."""
+        """Start a phase if this number of observations calls for one."""
         if self.clock.advance(observations):
             self.hub.begin_phase(self.clock.phase)
 

@@ -1,7 +1,7 @@
-"""The seam between algorithms and whoever runs them: simulation, live servers, audit, dashboard.
+"""The seam between algorithms and what runs them: simulation, live servers, audit, dashboard.
 
 An algorithm is a `Family`: from the parameters of a model it makes local servers, a global server and
-a clock that fit together, and says what their releases promise. Everybody else knows only the
+a clock that fit together, and says what their releases promise. All other code knows only the
 protocols of this module. `families.py` is the table of all families.
 """
 
@@ -87,7 +87,7 @@ class LocalServer(Protocol):
 
     @property
     def group_of(self) -> Indices:
-        """By user: its global cluster; below 0 while nobody else has heard of it."""
+        """By user: its global cluster; below 0 while the global server does not know it."""
 
     @property
     def ids(self) -> list[int]:
@@ -129,7 +129,7 @@ class GlobalServer(Protocol):
         """How many of them are of this server."""
 
     def limit(self, clusters: int) -> float | None:
-        """Uploads and downloads that so many local clusters can have had at most; None: no limit."""
+        """Most uploads and downloads that `clusters` local clusters can have had; None: no limit."""
 
     def begin_phase(self, phase: int) -> None:
         """Simulation: let every server detect and report."""
@@ -152,7 +152,7 @@ class GlobalServer(Protocol):
 
 @dataclass(frozen=True)
 class Shape:
-    """What everybody knows of a federation before the first visit.
+    """What all servers know of a federation before the first visit.
 
     `constant` is the last feature of every item where all items share one. `clusters` bounds the local
     clusters of the whole federation.

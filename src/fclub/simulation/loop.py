@@ -23,7 +23,7 @@ Progress = Callable[[int], None]
 
 
 class _Readable:
-    """Rounds one at a time through the public methods."""
+    """Plays rounds one at a time through the public methods."""
 
     def __init__(self, policy: Policy, environment: Environment, choices: Indices) -> None:
         self.policy, self.environment, self.choices = policy, environment, choices
@@ -41,7 +41,7 @@ class _Readable:
                 self.choices[t] = index
 
     def finish(self) -> None:
-        """Nothing is kept outside the policy."""
+        """There is nothing to take back: the policy holds everything."""
 
 
 class _Compiled:

@@ -80,7 +80,7 @@ class LocalClusters(NamedTuple):
 
     @staticmethod
     def first(rows: int, dim: int, depth: int, rules: Rules) -> LocalClusters:
-        """Everybody together, as long as there has been no plan; nothing without users."""
+        """One cluster of all users, before the first plan; none if there are no users."""
         clusters = LocalClusters.zeros(rows, dim, depth)
         clusters.gram[:] = rules.report_shift * np.eye(dim)
         return clusters
@@ -242,7 +242,7 @@ def receive_upload(
 
 @inner
 def _measure(state: GlobalClusters, member: int) -> None:
-    """The two log-determinants of Eq. 6 after an upload; with D = 1 nobody asks for them."""
+    """The two log-determinants of Eq. 6 after an upload; with D = 1 they are not needed."""
     k = state.group[member]
     state.logdet[k] = log_determinant(state.gram[k])
     if state.pending_count[member] == 0:

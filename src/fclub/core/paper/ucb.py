@@ -52,7 +52,7 @@ def node_std(privacy: Privacy, depth: int) -> float:
 def tree_bounds(dim: int, clusters: int, protocol: Protocol, privacy: Privacy) -> NoiseBounds:
     """ρ of Section 3, ρ_min and ρ_max of Section 4, κ in the closed form of the appendix.
 
-    `clusters` is the paper's mL, at most so many local clusters in all.
+    `clusters` is the paper's mL, a bound on the number of all local clusters.
     """
     uploads = max_uploads(dim, protocol, privacy)
     nu = tree_depth(uploads)
@@ -127,13 +127,13 @@ def delay_factor(sharing: int, upload_ratio: float, download_ratio: float) -> fl
 
 
 def events_bound(logdet_growth: float, upload_ratio: float, download_ratio: float) -> float:
-    """How many uploads and downloads a local cluster can have while its log det grows so much."""
+    """Most uploads and downloads of a local cluster while its log det grows by `logdet_growth`."""
     step = log(min(upload_ratio, download_ratio))
     return logdet_growth / step if step > 0 else inf
 
 
 def events_limit(rules: Rules, dim: int, observations: int, clusters: int, phases: int) -> float:
-    """Uploads and downloads that `clusters` local clusters can have had in so many phases.
+    """Most uploads and downloads that `clusters` local clusters can have had in `phases` phases.
 
     An upload multiplies det S by more than U, a download by more than D, and within a phase log det S
     grows by at most d·log(ρ_max/ρ_min + T/(dρ_min)). Whatever happens, an observation causes at most

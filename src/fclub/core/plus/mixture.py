@@ -18,13 +18,13 @@ from fclub.core.plus.evidence import log_evidence
 from fclub.core.types import Floats, Indices, Matrix, Vector
 
 SLOTS = 64
-"""A server's users are divided into at most so many clusters that nobody else has."""
+"""Most clusters of a server's users that no other server has."""
 
 
 class Slots(NamedTuple):
     """Clusters under construction. Empty ones hold `base`: the prior, and what others know of them.
 
-    `opening` is the prior mass of a slot nobody is in yet; `outside` slots keep that mass when they
+    `opening` is the prior mass of a slot without users; `outside` slots keep that mass when they
     have users, since they can be joined as others' cluster too.
     """
 
@@ -184,7 +184,7 @@ def make_slots(
     """`own` empty slots, then one per outside cluster, whose prior mass is `masses`.
 
     `alpha` is the mass of leaving the clusters of this server, split between the outside clusters
-    and, with mass `gamma`, one that nobody knows yet (a Chinese restaurant franchise).
+    and, with mass `gamma`, one that no server knows yet (a Chinese restaurant franchise).
     """
     d, others = len(prior), len(masses)
     precision = np.concatenate([np.tile(prior, (own, 1, 1)), prior + outside.reshape(others, d, d)])
@@ -219,7 +219,7 @@ def newcomer(theta: Floats, covariance: Floats, prior: Matrix, alpha: float) -> 
 
 
 def concentration(clusters: float, items: int, least: float = 0.1, most: float = 100.0) -> float:
-    """The α at which a Chinese restaurant process with so many items expects so many clusters."""
+    """The α at which a Chinese restaurant process divides `items` into `clusters` on average."""
     low, high = log(least), log(most)
     for _ in range(40):
         middle = 0.5 * (low + high)

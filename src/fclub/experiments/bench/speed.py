@@ -81,7 +81,7 @@ def microseconds_per_round(rounds: int, seed: int = 0) -> float:
 
 Tell = Callable[[str], None]
 REPEATS, LONG = 3, 10**6
-"""How often a time is taken, unless it is of so many rounds that once is enough."""
+"""How often a time is taken; a run of many rounds is timed once."""
 SCALED = ("linucb", "fclub-dc")
 """Policies whose scaling is shown: no federation, and the whole of it."""
 

@@ -57,7 +57,7 @@ def style_of(policy: str, position: int = 0) -> Style:
 
 
 OFF_SCALE = 2.5
-"""A linear chart shows up to so many times the regret of linucb, or of the median line without it."""
+"""A linear chart ends at this multiple of linucb's regret, or of the median line's without linucb."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def over_seeds(t: Counts, rows: list[Floats]) -> Curve:
 def curves_of(runs: list[Trace]) -> dict[str, Curve]:
     """Every metric over rounds, regret by visit over visits, and the time of a round.
 
-    Where nobody knows the true clusters there are no curves of them.
+    Where the true clusters are not known there are no curves of them.
     """
     t = runs[0].t
     curves = {

@@ -79,7 +79,7 @@ class Summary:
 
 
 NAMED = 3
-"""Up to so many places are named; more are counted."""
+"""The most places that are named; more are counted."""
 
 
 def sum_up(claims: Sequence[Claim]) -> list[Summary]:

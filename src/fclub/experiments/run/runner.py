@@ -53,7 +53,7 @@ class RoundCounter:
 
     @contextmanager
     def slot(self, position: int) -> Iterator[Progress | None]:
-        """A callback for the rounds of one task; the last word has `finish`."""
+        """A callback for the rounds of one task, until `finish` sets the final number."""
         rounds = self._open()
         if rounds is None:
             yield None

@@ -11,10 +11,10 @@ from fclub.privacy.sensitivity import Domain, sensitivity
 
 
 class Accounts(Protocol):
-    """Entered before the message is handed to the link. A stream is a cluster since its report."""
+    """Enters what leaves before the link gets it. A stream is a cluster since its report."""
 
     def admits(self, phase: int) -> bool:
-        """May a report leave in this phase?"""
+        """Whether a report may leave in this phase."""
 
     def report(self, phase: int, cluster: int, observations: int) -> None:
         """A cluster is about to be reported, with all observations of its users."""
@@ -23,14 +23,14 @@ class Accounts(Protocol):
         """A cluster that was reported in that phase is about to upload."""
 
     def catch_up(self, phase: int, cluster: int, releases: int, observations: int) -> None:
-        """So many releases in all have been made where nobody could be asked: in compiled code."""
+        """Enter the releases that compiled code has made; `releases` is the number of all so far."""
 
     def streams(self, phase: int) -> dict[str, Stream]:
         """The streams of the clusters that were reported in that phase."""
 
 
 class NoAccounts:
-    """Exact statistics have no price that could be entered."""
+    """For exact statistics, whose release has no finite price."""
 
     def admits(self, phase: int) -> bool:
         return True

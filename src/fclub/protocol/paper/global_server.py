@@ -79,7 +79,7 @@ class PaperGlobal:
         return global_overview(self.members, self.clusters.group, self.clusters.counts)
 
     def invite(self, servers: int) -> None:
-        """Live: servers 0, 1, … take part; new ones start the first phase, or are asked to join."""
+        """Live: let servers 0, 1, … take part; start the first phase, or ask the new ones to join."""
         new = range(len(self.servers), servers)
         self.servers = list(range(servers))
         if self.phase == 0:
@@ -162,7 +162,7 @@ class PaperGlobal:
         self.link.to_local(server, Download(write_id(cluster), statistics))
 
     def close_phase(self) -> None:
-        """Alg. 2, lines 7–16: merge; where the partition changed, everything starts afresh.
+        """Alg. 2, lines 7–16: merge; if the partition has changed, all servers start anew from it.
 
         A server that has not answered takes part with what it has released so far.
         """

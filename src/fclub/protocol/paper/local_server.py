@@ -85,7 +85,7 @@ class PaperLocal:
         self._absorb, self._release = DirectCall(absorb), DirectCall(release)
 
     def add_user(self) -> int:
-        """A user who was not there before joins the cluster with most observations; returns its row.
+        """Let a new user join the cluster with most observations; returns its row.
 
         Before the first observation nothing tells it from those who are there: it is one of them.
         """
@@ -127,7 +127,7 @@ class PaperLocal:
             serve_guests([row], self.users, self.clusters, self.served_by)
 
     def due(self) -> None:
-        """Nothing ever is: the global server starts phases."""
+        """There is never anything to do: the global server starts phases."""
 
     def _hand_out(self, c: int, statistics: Statistics) -> None:
         """Upload, or hold until there is a plan.
@@ -221,7 +221,7 @@ class PaperLocal:
 
     @property
     def unanswered(self) -> bool:
-        """Has a report been sent whose plan has not come?"""
+        """Whether a report was sent whose plan has not come."""
         return self.staged is not None
 
     @property

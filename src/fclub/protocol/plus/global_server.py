@@ -34,7 +34,7 @@ class PlusGlobal:
     everything and their sum would look stronger than it is.
 
     A simulation starts phases for all servers together (`begin_phase`). Live, every server keeps its
-    own clock and is answered when it has reported (`advance`), so nobody waits for anybody.
+    own clock and is answered when it has reported (`advance`), so no server waits for another.
     """
 
     def __init__(self, servers: list[int], rules: PlusRules, margin: float, link: Downlink) -> None:
@@ -110,7 +110,7 @@ class PlusGlobal:
 
     @property
     def missing(self) -> set[int]:
-        """Nobody waits for anybody."""
+        """Nothing: no server waits for another."""
         return set()
 
     def limit(self, clusters: int) -> None:

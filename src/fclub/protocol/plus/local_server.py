@@ -243,7 +243,7 @@ class PlusLocal:
 
     @property
     def group_of(self) -> Indices:
-        """Users of clusters that no one has seen get a number < 0 by cluster."""
+        """Users of clusters that the global server does not know get a number < 0 by cluster."""
         of_cluster = [self.groups.get(number, -1 - c) for c, number in enumerate(self.ids)]
         if not of_cluster:
             return -1 - number_by_first(self.labels)

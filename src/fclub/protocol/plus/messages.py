@@ -36,7 +36,7 @@ class Digest(Message, frozen=True, array_like=True, tag="digest"):
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):
-    """What other servers have released of a global cluster, from so many of their local clusters."""
+    """What other servers have released of a global cluster, and from how many local clusters."""
 
     number: int
     statistics: bytes
@@ -48,7 +48,7 @@ class Shares(Message, frozen=True, array_like=True, tag="shares"):
     """The answer to digests: the global cluster of each reported cluster, and others' statistics.
 
     `present` numbers all shares that are valid now, `news` brings those that were not sent before.
-    `gamma` is the prior mass of a global cluster that nobody has seen.
+    `gamma` is the prior mass of a global cluster that no server has seen.
     """
 
     phase: int
