@@ -15,22 +15,14 @@ import msgspec
 import numpy as np
 
 from fclub.client import AsyncClient
-from fclub.core.types import Indices, Matrix, Vector
+from fclub.core.types import Matrix, Vector
+from fclub.environments.base import Environment, Outcome
 from fclub.paths import write_atomically
+from fclub.policies.registry import make_policy
 
 TELL_SECONDS = 1.0
 REWARDS_ON_THEIR_WAY = 16
 DIARY = "visitors.json"
-
-
-class World(Protocol):
-    """What visitors need of an environment: who comes next, what is on offer, what follows."""
-
-    server_of: Indices
-
-    def visit(self) -> tuple[int, Matrix]: ...
-
-    def feedback(self, index: int) -> Any: ...
 
 
 class Chooser(Protocol):
@@ -56,18 +48,30 @@ class RandomChoice:
 
 @dataclass
 class Rival:
-    """Another policy on a twin of the world: the same seed, so the same users, items and draws."""
+    """Another policy in a twin of the environment: same seed, so the same users, items and draws."""
 
     name: str
-    world: World
+    environment: Environment
     policy: Chooser
 
-    def visit(self) -> Any:
-        user, items = self.world.visit()
+    def visit(self) -> Outcome:
+        user, items = self.environment.visit()
         index = self.policy.recommend(user, items)
-        outcome = self.world.feedback(index)
+        outcome = self.environment.feedback(index)
         self.policy.update(user, items[index], outcome.reward)
         return outcome
+
+
+RIVAL = "linucb"
+
+
+def make_rivals(make_twin: Callable[[], Environment], seed: int) -> list[Rival]:
+    """One LinUCB per user, and no choice at all, each in its own copy of the environment."""
+    first, second = make_twin(), make_twin()
+    linucb = make_policy(RIVAL)
+    linucb.start(first.problem, first.server_of)
+    chance = RandomChoice(np.random.default_rng(seed))
+    return [Rival(RIVAL, first, linucb), Rival("random", second, chance)]
 
 
 @dataclass
@@ -87,7 +91,7 @@ class Tally:
     seconds: float = 0.0
     policies: dict[str, Earned] = field(default_factory=dict)
 
-    def add(self, outcomes: dict[str, Any]) -> None:
+    def add(self, outcomes: dict[str, Outcome]) -> None:
         """One visit, as every policy met it."""
         self.visits += 1
         for name, outcome in outcomes.items():
@@ -142,19 +146,19 @@ class Diary(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Stage:
-    """Who plays where: addresses are url and token, those of local servers in the world's order."""
+    """Who plays where; an address is a url and a token, `servers` are in the environment's order."""
 
     policy: str
-    world: World
+    environment: Environment
     rivals: list[Rival]
     hub: tuple[str, str]
     servers: list[tuple[str, str]]
 
     def catch_up(self, visits: int) -> None:
-        """Bring world and rivals to where they were: the same seed makes the same visits again."""
+        """Bring environment and rivals to where they were: a seed makes the same visits again."""
         for _ in range(visits):
-            self.world.visit()
-            self.world.feedback(0)
+            self.environment.visit()
+            self.environment.feedback(0)
             for rival in self.rivals:
                 rival.visit()
 
@@ -182,7 +186,7 @@ async def _visit(
         clients = [await stack.enter_async_context(AsyncClient(*at)) for at in stage.servers]
         rewards = await stack.enter_async_context(_Rewards())
         while limit is None or count < limit:
-            server, outcome = await _one(stage.world, clients, rewards)
+            server, outcome = await _one(stage.environment, clients, rewards)
             outcomes = {stage.policy: outcome} | {r.name: r.visit() for r in stage.rivals}
             tally.add(outcomes)
             shares[server].add(outcomes)
@@ -228,12 +232,14 @@ class _Rewards(asyncio.TaskGroup):
             self._room.release()
 
 
-async def _one(world: World, clients: list[AsyncClient], rewards: _Rewards) -> tuple[int, Any]:
+async def _one(
+    environment: Environment, clients: list[AsyncClient], rewards: _Rewards
+) -> tuple[int, Outcome]:
     """A visit to the server of the user; returns the server's number and the outcome."""
-    user, items = world.visit()
-    server = int(world.server_of[user])
+    user, items = environment.visit()
+    server = int(environment.server_of[user])
     offer = {f"item-{k}": row.tolist() for k, row in enumerate(items)}
     shown = await clients[server].recommend(f"user-{user}", offer)
-    outcome = world.feedback(shown.index)
+    outcome = environment.feedback(shown.index)
     await rewards.tell(clients[server], shown.decision, outcome.reward)
     return server, outcome

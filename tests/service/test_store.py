@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sqlite3
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fclub
 from fclub.errors import FclubError, InvalidFile, StoreInUse
 from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.local_node import LocalNode
@@ -218,3 +220,13 @@ def test_check_finds_lost_observations(tmp_path: Path) -> None:
     change(store, "DELETE FROM log WHERE kind = 'observe'")
     with pytest.raises(FclubError):
         check_store(settings)
+
+
+def test_only_the_store_speaks_sql() -> None:
+    package = Path(fclub.__file__).parent
+    speaking = {
+        path.relative_to(package).parent.as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"\b(SELECT|INSERT|UPDATE|DELETE) ", path.read_text())
+    }
+    assert speaking == {"service/store"}

@@ -20,14 +20,14 @@ import numpy as np
 import pytest
 
 from fclub import AsyncClient, Client, Outcome
-from fclub.cli.up import make_rivals, make_world
+from fclub.cli.up import start_environment
 from fclub.client import Recommendation
 from fclub.environments.world import HALF
 from fclub.errors import RequestFailed
 from fclub.service.http.gate import hash_token
 from fclub.service.serve import check_store, local_app
 from fclub.service.settings import Http, LocalSettings, Model
-from fclub.visitors import Diary, Tally
+from fclub.visitors import Diary, Tally, make_rivals
 
 from .conftest import TOKEN, local_settings, offer, serving
 
@@ -47,7 +47,7 @@ def fclub(*words: str, **options: object) -> subprocess.Popen[str]:
 def alone(visits: int) -> dict[str, dict[str, float]]:
     """What the rivals of `up --servers 2 --users 8` earn when nothing interrupts them."""
     tally = Tally("none")
-    for rival in make_rivals(partial(make_world, "synthetic", {"users": 8, "servers": 2}, 0), 0):
+    for rival in make_rivals(partial(start_environment, "synthetic", {"users": 8, "servers": 2}, 0), 0):
         for _ in range(visits):
             tally.add({rival.name: rival.visit()})
     return {name: asdict(earned) for name, earned in tally.policies.items()}

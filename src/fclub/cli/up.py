@@ -9,29 +9,25 @@ import signal
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from fclub.cli import parameters
+from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment
-from fclub.policies.registry import make_policy
 from fclub.service.fleet import Fleet
 from fclub.service.nodes.parts import family_of
 from fclub.service.settings import POLICY, Model
-from fclub.visitors import Diary, RandomChoice, Rival, Stage, Tally, visit
+from fclub.visitors import Diary, Stage, Tally, make_rivals, visit
 
 app = typer.Typer(add_completion=False)
-
-RIVAL = "linucb"
 
 
 def _table(tally: Tally) -> Table:
@@ -54,19 +50,10 @@ def _stop_when_told() -> None:
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
-def make_world(env: str, given: dict[str, Any], seed: int) -> Any:
-    world = make_environment(env, **given)
-    world.start(seed)
-    return world
-
-
-def make_rivals(make_twin: Callable[[], Any], seed: int) -> list[Rival]:
-    """One LinUCB per user, and random choice, each on its own copy of the world."""
-    twins = [make_twin() for _ in range(2)]
-    linucb = make_policy(RIVAL)
-    linucb.start(twins[0].problem, twins[0].server_of)
-    chance = RandomChoice(np.random.default_rng(seed))
-    return [Rival(RIVAL, twins[0], linucb), Rival("random", twins[1], chance)]
+def start_environment(env: str, given: dict[str, Any], seed: int) -> Environment:
+    environment = make_environment(env, **given)
+    environment.start(seed)
+    return environment
 
 
 NOT_COMPARED = (
@@ -96,9 +83,9 @@ def up(
 ) -> None:
     """Run broker, global server and local servers on this machine, with simulated visitors."""
     given, own = parameters.parse_parameters(set_, [policy], env)
-    make_twin = partial(make_world, env, {"users": users, "servers": servers} | given, seed)
-    world = make_twin()
-    problem = world.problem
+    make_twin = partial(start_environment, env, {"users": users, "servers": servers} | given, seed)
+    environment = make_twin()
+    problem = environment.problem
     model = Model(
         policy=policy, dim=problem.dim, constant=problem.constant, parameters=own.get(policy, {})
     )
@@ -106,14 +93,14 @@ def up(
     _stop_when_told()
     console = Console(stderr=True)
     setting = {"policy": policy, "parameters": own.get(policy, {}), "seed": seed}
-    setting |= {"environment": env, **world.get_params()}
+    setting |= {"environment": env, **environment.get_params()}
     with ExitStack() as stack:
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fclub-")))
         fleet = Fleet(home, problem.servers, model)
         diary = Diary.open(home, setting, problem.servers, fleet.learned)
         hub, *local = [(server.url, server.token) for server in fleet.servers]
         rivals = make_rivals(make_twin, seed) if diary.compared else []
-        stage = Stage(policy, world, rivals, hub, local)
+        stage = Stage(policy, environment, rivals, hub, local)
         with console.status(f"starting {len(fleet.servers)} servers …"):
             stack.enter_context(fleet)
             stage.catch_up(diary.tally.visits)
