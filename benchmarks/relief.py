@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 
 from fclub.core.types import Matrix, Vector
-from fclub.privacy.plan import StreamPlan, plan_stream
+from fclub.privacy.mechanisms import StreamPlan, plan_stream
 from fclub.privacy.sensitivity import Domain
 
 DIM, ITEMS, HALF = 10, 10, 0.5**0.5

@@ -8,7 +8,7 @@ from tests.browser import chromium
 
 from fclub.experiments.report.build import Built, build_report
 from fclub.experiments.study.figures import Scale, bounds, demo_figures
-from fclub.experiments.study.running import run_study
+from fclub.experiments.study.study import run_study
 
 pytestmark = pytest.mark.browser
 

@@ -6,8 +6,7 @@ import pytest
 
 from fclub.experiments.report.build import Built, build_report
 from fclub.experiments.study.figures import Scale, bounds, demo_figures, parameter
-from fclub.experiments.study.running import run_study
-from fclub.experiments.study.study import Figure
+from fclub.experiments.study.study import Figure, run_study
 
 SMALL = Scale(rounds=120, seeds=(0, 1))
 

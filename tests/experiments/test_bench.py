@@ -2,8 +2,7 @@
 
 import pytest
 
-from fclub.experiments.bench.population import alone, detection, rounds
-from fclub.experiments.bench.speed import measure, play_linucb
+from fclub.experiments.bench import alone, detection, measure, play_linucb, rounds
 from fclub.experiments.study.study import describe_machine
 
 

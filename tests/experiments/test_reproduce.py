@@ -8,8 +8,7 @@ from fclub.experiments.report.build import build_report
 from fclub.experiments.report.verdicts import OPEN
 from fclub.experiments.run.results import INDEX
 from fclub.experiments.study.figures import Scale, clusters, make_figures, parameter, runtime
-from fclub.experiments.study.running import run_study, total_rounds
-from fclub.experiments.study.study import RESULTS, Figure, load_study
+from fclub.experiments.study.study import RESULTS, Figure, load_study, run_study, total_rounds
 
 SCALE = Scale(rounds=30, seeds=(0,))
 
@@ -73,7 +72,7 @@ def test_results_of_another_version_are_not_taken_over(
     run_study("t", "c", [small(clusters(SCALE))], tmp_path, jobs=1)
     before = index(tmp_path)
     monkeypatch.setattr("fclub.experiments.run.results.__version__", "next")
-    monkeypatch.setattr("fclub.experiments.study.running.__version__", "next")
+    monkeypatch.setattr("fclub.experiments.study.study.__version__", "next")
     study = run_study("t", "c", [small(runtime(SCALE))], tmp_path, jobs=1)
     assert (shown(tmp_path), study.version, study.left_out) == (["runtime"], "next", ["clusters"])
     assert len(index(tmp_path)) == 2 * len(before)

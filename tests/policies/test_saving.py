@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fclub
-from fclub.checks.policy import check_saving
+from fclub.checks import check_saving
 from fclub.errors import InvalidFile, InvalidSetting
 from fclub.policies.independent import LinUCB
 from fclub.policies.registry import POLICIES

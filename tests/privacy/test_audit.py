@@ -7,8 +7,7 @@ from tests.privacy.sabotage import sabotages
 from tests.privacy.whitening import whiten
 
 from fclub.errors import InvalidSetting, UnknownName
-from fclub.privacy.attack_statistics import mu_lower_bound, upper_bound
-from fclub.privacy.audit import Finding, audit, canaries
+from fclub.privacy.audit import Finding, audit, canaries, mu_lower_bound, upper_bound
 from fclub.privacy.calibration import mu_of
 from fclub.privacy.noise import SeededNoise
 from fclub.privacy.sensitivity import Domain, sensitivity

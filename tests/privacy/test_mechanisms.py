@@ -15,9 +15,9 @@ from fclub.privacy.mechanisms import (
     Mechanism,
     calibrate,
     count_schedule,
+    plan_stream,
     variance_growth,
 )
-from fclub.privacy.plan import plan_stream
 from fclub.privacy.sensitivity import Domain
 
 

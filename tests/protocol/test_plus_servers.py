@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fclub
-from fclub.checks.policy import check_saving
+from fclub.checks import check_saving
 from fclub.core.statistics import Statistics
 from fclub.core.types import Matrix
 from fclub.errors import InvalidMessage, PrivacyError, UnknownName

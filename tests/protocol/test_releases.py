@@ -10,8 +10,8 @@ from fclub.core.statistics import Packed, observe
 from fclub.core.types import Matrix
 from fclub.privacy.ledger import Ledger, ReleaseEvent
 from fclub.privacy.levels import level_named
+from fclub.privacy.mechanisms import StreamPlan, plan_stream
 from fclub.privacy.noise import SeededNoise
-from fclub.privacy.plan import StreamPlan, plan_stream
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.plus.releases import ExactReleases, PrivateReleases
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fclub.experiments.bench.speed import bench as run_bench
+from fclub.experiments.bench import bench as run_bench
 
 app = typer.Typer(add_completion=False)
 

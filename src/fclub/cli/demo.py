@@ -19,7 +19,7 @@ from fclub.experiments.report.build import build_report
 from fclub.experiments.report.measured import summarise
 from fclub.experiments.run.results import Results
 from fclub.experiments.study.figures import Scale, demo_figures
-from fclub.experiments.study.running import run_study, total_rounds
+from fclub.experiments.study.study import run_study, total_rounds
 
 app = typer.Typer(add_completion=False)
 TITLE = "Federated clustering of bandits: a short comparison"

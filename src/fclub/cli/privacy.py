@@ -13,7 +13,7 @@ from rich.table import Table
 from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of
 from fclub.privacy.ledger import read_ledger
 from fclub.privacy.levels import LEVELS, Level
-from fclub.privacy.plan import plan_stream
+from fclub.privacy.mechanisms import plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.service.store.books import read_books
 from fclub.service.store.store import is_store

@@ -14,7 +14,7 @@ from fclub.cli.console import claims_table, rounds_bar
 from fclub.config import require
 from fclub.experiments.report.build import build_report
 from fclub.experiments.study.figures import ORDER, ROUNDS, SEEDS, VARIED, Scale, make_figures
-from fclub.experiments.study.running import run_study, total_rounds
+from fclub.experiments.study.study import run_study, total_rounds
 
 app = typer.Typer(add_completion=False)
 TITLE = "Federated Online Clustering of Bandits, reproduced"

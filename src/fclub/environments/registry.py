@@ -8,8 +8,8 @@ from typing import Any
 from fclub.environments.arrays import Arrays, MovieLens, Yelp
 from fclub.environments.base import Environment
 from fclub.environments.liked import Liked
-from fclub.environments.ratings import RatedItems
 from fclub.environments.synthetic import Synthetic
+from fclub.environments.vectors import RatedItems
 from fclub.errors import UnknownName
 
 ENVIRONMENTS: dict[str, type[Environment]] = {

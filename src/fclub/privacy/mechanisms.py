@@ -18,6 +18,8 @@ from fclub.config import require
 from fclub.core.noise import root_weights
 from fclub.core.types import Counts, Matrix, Vector
 from fclub.errors import UnknownName
+from fclub.privacy.calibration import mu_of
+from fclub.privacy.sensitivity import Domain, entry_std, sensitivity
 
 PROVISION = 10**9
 """How many observations a stream is provisioned for."""
@@ -152,3 +154,38 @@ def count_schedule(first: int, ratio: float, provision: int = PROVISION) -> Coun
     while counts[-1] < provision:
         counts.append(max(counts[-1] + 1, ceil(counts[-1] * ratio)))
     return np.array(counts, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class StreamPlan:
+    """Streams over a domain that each cost exactly μ, whatever part of their schedule they use."""
+
+    domain: Domain
+    mu: float
+    sensitivity: float
+    mechanism: Mechanism
+    schedule: Counts
+
+    def entry_std(self, dim: int) -> Matrix:
+        """What `privatize_increment` scales its noise with."""
+        return entry_std(self.domain, dim, self.mechanism.std)
+
+    @property
+    def last_std(self) -> float:
+        """Deviation of an entry of the last prefix sum."""
+        last = self.mechanism.factor(len(self.schedule))[-1]
+        return self.mechanism.std * float(np.linalg.norm(last))
+
+
+def plan_stream(
+    epsilon: float,
+    delta: float,
+    domain: Domain,
+    mechanism: str = "increments",
+    first: int = 16,
+    ratio: float = 2.0,
+) -> StreamPlan:
+    """Calibrate a mechanism on a count schedule so that a whole stream costs exactly (ε, δ)."""
+    mu, distance, schedule = mu_of(epsilon, delta), sensitivity(domain), count_schedule(first, ratio)
+    noise = calibrate(mechanism, mu, distance, len(schedule))
+    return StreamPlan(domain, mu, distance, noise, schedule)

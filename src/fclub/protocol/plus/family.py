@@ -18,7 +18,7 @@ from fclub.core.plus.type_rounds import PlusRound
 from fclub.core.statistics import Packed
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
-from fclub.privacy.plan import StreamPlan, plan_stream
+from fclub.privacy.mechanisms import StreamPlan, plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import Downlink

@@ -11,8 +11,8 @@ from fclub.core.packing import flatten, rebuild, with_row
 from fclub.core.statistics import Packed
 from fclub.core.types import Floats, Indices
 from fclub.privacy.ledger import Ledger, Stream
+from fclub.privacy.mechanisms import StreamPlan
 from fclub.privacy.noise import NoiseSource
-from fclub.privacy.plan import StreamPlan
 
 
 class Releases(Protocol):

@@ -1,1 +1,0 @@
-"""Benchmarks as ratios measured in one run."""
