@@ -146,7 +146,7 @@ class Fleet:
         return self
 
     def _write_addresses(self) -> None:
-        """Where everybody is, for programs; only the owner may read the token."""
+        """Addresses of all servers, for programs; only the owner may read the token."""
         found = {server.name: {"url": server.url, "token": server.token} for server in self.servers}
         with write_atomically(self._addresses, mode=0o600) as file:
             file.write(json.dumps(found, indent=1).encode())

@@ -54,7 +54,7 @@ class RouteTraffic:
         return sum(self._buckets)
 
     def at_most(self) -> list[tuple[float, int]]:
-        """How many requests took at most so many seconds."""
+        """Limits in seconds, and how many requests took at most as long."""
         return list(zip(LATENCY_BUCKETS, accumulate(self._buckets), strict=False))
 
 
@@ -148,7 +148,7 @@ class Monitor:
         return Counter(name, text, labels, registry=self.registry)
 
     def gauge(self, name: str, text: str, value: float, **labels: str) -> None:
-        """Set a number that is read off the state when somebody asks."""
+        """Set a number that is read off the state at every scrape."""
         if name not in self._gauges:
             self._gauges[name] = Gauge(name, text, list(labels), registry=self.registry)
         found = self._gauges[name]

@@ -28,7 +28,7 @@ from fclub.service.nodes.runner import Deadline, Runner
 from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model
 
 SWITCH_SECONDS = 0.0005
-"""A commit that is done waits at most so long for the interpreter's lock before it can say so."""
+"""Seconds that a finished commit waits at most for the interpreter's lock."""
 
 GARBAGE_AFTER = 50_000
 """New objects after which garbage is looked for: a request makes dozens, all gone with its answer."""

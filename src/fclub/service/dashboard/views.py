@@ -176,7 +176,7 @@ class Spending:
         self.privacy, self.price = family.privacy, family.price()
 
     def state(self, phases: int) -> dict[str, Any] | None:
-        """After so many phases; None where exact statistics leave."""
+        """The cost after this number of phases; None where exact statistics leave."""
         if self.privacy is None or self.price is None:
             return None
         claimed, again = (self.privacy.epsilon, self.privacy.delta), self.price.phases_add_up

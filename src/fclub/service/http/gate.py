@@ -138,7 +138,7 @@ class Guard:
         self._proved: dict[str, set[bytes]] = {APPLICATION: set(), ADMIN: set()}
 
     def allows(self, header: bytes, role: str) -> bool:
-        """Does an Authorization header prove this role?
+        """Whether an Authorization header proves this role.
 
         One that has done so is remembered. A set compares keyed hashes before it compares contents,
         so how long it takes says nothing about what is in it.

@@ -81,7 +81,7 @@ class Channel:
         changes.send(self.peer, self.sent, frame)
 
     def is_next(self, frame: Numbered) -> bool:
-        """Is it the one to apply now? False for one that was applied before."""
+        """Whether it is the frame to apply now; False if it was applied before."""
         if frame.sequence > self.received + 1:
             raise OutOfOrder(f"message {frame.sequence} of {self.peer} after {self.received}")
         return frame.sequence == self.received + 1

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 PATIENCE = 0.1
 GATHER_SECONDS = 0.02
-"""Nobody waits for a frame, and every batch costs a commit at both ends."""
+"""Time between batches: no request waits for a frame, and each batch costs a commit at both ends."""
 
 Arrival = tuple[str, bytes]
 """Sender and frame."""

@@ -60,7 +60,7 @@ class GlobalNode(Node):
 
     @property
     def communications(self) -> Communications:
-        """With all servers together."""
+        """Communication with all servers together."""
         return sum((peer.communications for peer in self.peers.values()), Communications())
 
     def to_local(self, server: int, message: Message) -> None:
@@ -146,7 +146,7 @@ class GlobalNode(Node):
         return [peer.channel for peer in self.peers.values()]
 
     def committed(self, changes: Changes) -> None:
-        """Nothing is remembered about changes on their way to the disk."""
+        """There is nothing to note: the global server waits for no commit."""
 
     def _values(self) -> dict[str, Any]:
         return {

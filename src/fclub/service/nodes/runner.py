@@ -49,12 +49,12 @@ class Runner:
         await self.wire.start(self._deliver)
 
     def ended(self, task: asyncio.Future[None]) -> None:
-        """Something that should go on for ever is over: unless it was cancelled, it has failed."""
+        """Note the end of a task that should never end: unless it was cancelled, it has failed."""
         if not task.cancelled():
             self.fail(task.exception() or RuntimeError("a loop has ended"))
 
     def fail(self, error: BaseException) -> None:
-        """Something may be half done: nothing more is stored or sent, and nobody waits for it."""
+        """Store and send nothing more, as something may be half done; end the waits of all requests."""
         assert self.failure is not None
         if not self.failure.done():
             self.failure.set_exception(error)
@@ -151,7 +151,7 @@ class Runner:
 
 
 class Deadline:
-    """Closes a phase that has waited long enough, so that an absent server blocks nobody."""
+    """Closes a phase that has waited long enough, so that an absent server does not stop the others."""
 
     def __init__(self, node: GlobalNode, runner: Runner, seconds: float) -> None:
         self.node, self.runner, self.seconds = node, runner, seconds

@@ -52,7 +52,7 @@ class Books:
         return self.ledger is not None and self.ledger.exhausted
 
     def news(self) -> list[str]:
-        """What an operator should know, once."""
+        """Log it once for the operator."""
         told, self._told = self._told, self.exhausted
         return ["privacy budget used up: no new stream is released"] if self.exhausted > told else []
 
@@ -66,7 +66,7 @@ class Books:
             self.ledger.restore(msgspec.json.decode(row, type=ReleaseEvent) for (row,) in rows)
 
     def compare(self, changes: Changes) -> None:
-        """Are the stored entries those that a replay of the log has made?"""
+        """Refuse a store whose entries are not those that a replay of the log has made."""
         made = [(row[0], *row[2:]) for sql, row in changes.statements if sql == _ENTER]
         sql = "SELECT entry, frame, event FROM ledger WHERE entry > ? ORDER BY entry"
         if made != self.store.reader.execute(sql, (self._kept,)).fetchall():

@@ -19,7 +19,7 @@ _LONGEST = 400
 
 
 class Lock:
-    """Held from its making to `release`; whoever comes meanwhile is told who holds it."""
+    """Held from its making to `release`; a process that comes meanwhile is told which one holds it."""
 
     def __init__(self, store: Path) -> None:
         target = store.resolve()

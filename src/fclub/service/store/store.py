@@ -58,7 +58,7 @@ did not keep the state of its generator, which always began at seed 0.
 
 
 def is_store(path: Path) -> bool:
-    """Does a file of SQLite stand there?"""
+    """Whether there is a file of SQLite."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
