@@ -27,7 +27,7 @@ class Liked(DataEnvironment):
     so that no rating serves both. Liked means a rating of at least `threshold` (None: the mean of the
     file). `features="rated"` factorises whether there is a training rating, as the paper's pipeline
     does; `"liked"` whether it is a like. Regret is against the best item on offer, often more than any
-    linear model can reach. Nobody knows true clusters: `labels` group the users by k-means of their
+    linear model can reach. True clusters are not known: `labels` group the users by k-means of their
     training vectors, or not at all if `clusters` is 0.
 
     Ratings stay sparse: memory and the time of a start grow with their number, not with users × items.

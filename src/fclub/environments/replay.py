@@ -70,7 +70,7 @@ def evaluate_replay(
     learn: bool = True,
 ) -> ReplayResult:
     """Start the policy and walk it through the log, its users dealt out over the servers in order of
-    appearance. `learn=False` evaluates a policy as it is: it was started before, and stays as it is."""
+    appearance. `learn=False` evaluates a policy as it is: it was started before and does not learn."""
     require(0.0 < confidence < 1.0, "confidence must be between 0 and 1", confidence)
     acceptance, started = SeedSequence(seed).spawn(2)
     if learn:
@@ -108,7 +108,7 @@ def _walk(policy: Learner, log: Log, rng: np.random.Generator, learn: bool) -> t
 
 
 def _weighted_mean(rewards: Floats, weights: Floats, z: float) -> Estimate:
-    """Σwr/Σw with the delta method's standard error √(Σw²(r−v)²)/Σw; no round, no knowledge.
+    """Σwr/Σw with the delta method's standard error √(Σw²(r−v)²)/Σw; without a round, all of [0, 1].
 
     Equal rewards do not make it certain: the interval is never narrower than Wilson's for n equal
     outcomes, n being the effective number of rounds (Σw)²/Σw².

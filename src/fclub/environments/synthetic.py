@@ -20,7 +20,7 @@ class Synthetic(LinearEnvironment):
 
     `kind="authors"`: θ and x are a random direction of norm 1/√2 beside a constant 1/√2, so that θᵀx is
     in [0, 1]. `kind="orthogonal"`: unit θ with disjoint non-negative supports (gap √2), unit
-    non-negative x. `spread` is η: two users of a cluster differ by at most so much. `visits` and
+    non-negative x. `spread` is η: the most that two users of a cluster differ by. `visits` and
     `newcomers` say who comes when.
     """
 

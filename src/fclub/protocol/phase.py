@@ -18,7 +18,7 @@ class PhaseClock:
         return (1 << (self.phase + 1)) - 2
 
     def advance(self, observations: int) -> bool:
-        """Does a new phase start now? A count that jumps over several starts only the last."""
+        """Whether a new phase starts now. A count that jumps over several starts only the last."""
         if observations < self.next_start:
             return False
         while observations >= self.next_start:
@@ -40,7 +40,7 @@ class GeometricClock:
         self.phase, self.next_start = 0, 0
 
     def advance(self, observations: int) -> bool:
-        """Does a new phase start now?"""
+        """Whether a new phase starts now."""
         if observations < self.next_start:
             return False
         while observations >= self.next_start:

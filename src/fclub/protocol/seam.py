@@ -40,7 +40,7 @@ class Clock(Protocol):
         """The number of completed observations at which the next phase starts."""
 
     def advance(self, observations: int) -> bool:
-        """Does a new phase start now?"""
+        """Whether a new phase starts now."""
 
     def state(self) -> list[int]: ...
 
@@ -51,10 +51,10 @@ class LocalServer(Protocol):
     """Serves and learns from its users, known by their rows; speaks through the uplink it was given."""
 
     def add_user(self) -> int:
-        """A user who was not there before; returns its row."""
+        """Add a new user; returns its row."""
 
     def recommend(self, row: int, items: Matrix) -> int:
-        """The index of the item to show; changes nothing that anybody could notice."""
+        """The index of the item to show; changes nothing that a caller could notice."""
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         """Learn that this user rewarded the item with features x."""
@@ -75,7 +75,7 @@ class LocalServer(Protocol):
 
     @property
     def unanswered(self) -> bool:
-        """Has something been reported whose answer has not come?"""
+        """Whether something was reported whose answer has not come."""
 
     @property
     def served_by(self) -> Indices:
@@ -221,7 +221,7 @@ class Family(Protocol):
         """A server of these users (`users` or a slice of it).
 
         A live one starts phases by its own count if the family has it so; in a simulation one clock
-        counts for everybody.
+        counts for all.
         """
 
     def global_server(self, servers: list[int], link: Downlink) -> GlobalServer: ...

@@ -74,7 +74,7 @@ class Server:
         raise FleetFailed(f"{self.name} did not start, see {self.folder / f'{self.name}.log'}")
 
     def kill(self) -> None:
-        """As a crash would."""
+        """End it as a crash would."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -97,7 +97,7 @@ def _text(value: Any) -> str:
 
 
 class Fleet:
-    """`with Fleet(folder, servers, model) as fleet:` everything runs; afterwards nothing does.
+    """`with Fleet(folder, servers, model) as fleet:` runs everything inside the block.
 
     `hub` are settings of the global server.
     """

@@ -94,7 +94,7 @@ def seeds(types: int, dim: int) -> Floats:
 
 
 def first_beliefs(rules: TypeRules) -> Beliefs:
-    """Before any data; half of the users are believed to be like nobody else."""
+    """Before any data; half of the users are believed to be unlike all others."""
     types, dim = rules.types, rules.dim
     scale = rules.prior / dim
     return Beliefs(

@@ -129,7 +129,7 @@ def _digests(path: Path) -> dict[str, str]:
 
 
 def _verify(name: str, md5: str | None, ratings: Ratings) -> str:
-    """How far the file is known to be the data set; one that is known to be another is refused."""
+    """How the file was verified to be the data set; a file that is known to be another is refused."""
     wanted = DATASETS[name]
     if wanted.md5 is not None and md5 == wanted.md5:
         return "checksum"

@@ -45,7 +45,7 @@ class Ratings:
 
     @property
     def digest(self) -> str:
-        """Of who rated what how."""
+        """Digest of all users, items and ratings."""
         found = hashlib.sha256()
         for part in (self.user_ids, self.item_ids, self.users, self.items, self.values):
             found.update(np.ascontiguousarray(part).tobytes())

@@ -44,7 +44,7 @@ def open_study(folder: Path) -> Study:
 
 
 def build_report(folder: Path, tell: Tell = lambda _: None) -> Built:
-    """Measure, draw and write everything; `tell` hears how many figures are done."""
+    """Measure, draw and write everything; `tell` is called with the number of figures that are done."""
     study = open_study(folder)
     results = Results(folder / study.results)
     files = folder / FILES

@@ -1,4 +1,4 @@
-"""A table once, as CSV, LaTeX, Markdown and HTML."""
+"""One kind of table, written as CSV, LaTeX, Markdown and HTML."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class PlusGlobal:
         self.types = TypeHub(rules.types, rules.dim)
 
     def begin_phase(self, phase: int) -> None:
-        """Let every server detect and report; answer if anybody had news."""
+        """Let every server detect and report; answer if one of them had news."""
         self.phase = phase
         for server in self.servers:
             self.link.to_local(server, PhaseStart(phase))
@@ -67,7 +67,7 @@ class PlusGlobal:
             self._heard.clear()
 
     def invite(self, servers: int) -> None:
-        """Live: servers 0, 1, … take part; they speak first."""
+        """Live: servers 0, 1, … take part; they send the first message."""
         self.servers = list(range(servers))
 
     def receive(self, server: int, message: Message) -> None:
@@ -143,7 +143,7 @@ class PlusGlobal:
         return number_by_first(labels)
 
     def _learn_gamma(self, answered: int) -> None:
-        """Half the way, in logarithm, to the γ that fits, once for as many answers as servers."""
+        """Move γ half the way, in logarithm, to what fits; once for as many answers as servers."""
         self._answered += answered
         if len(self.group) > 1 and self._answered >= len(self.servers):
             found = float(len(set(self.group.values())))

@@ -81,7 +81,7 @@ class PlusLocal:
 
     @property
     def theta(self) -> Floats:
-        """Of rewards as they are, though centred ones were learned from."""
+        """Estimates of rewards as they are; what was learned from are centred ones."""
         theta = self.serving.theta.copy()
         if self.domain.constant is not None:
             theta[:, -1] += CENTRE / self.domain.constant
@@ -104,7 +104,7 @@ class PlusLocal:
     def add_user(self) -> int:
         """A user who was not there before; returns its row.
 
-        Nothing is known of it but that it may be like anyone here, or like nobody: it is served by
+        It may be like any user of this server or like none of them, so it is served by
         the mixture of all users' Gaussians and, with mass α, the prior. Until the next detection it
         is counted with the largest cluster.
         """

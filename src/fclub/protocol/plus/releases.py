@@ -126,7 +126,7 @@ class PrivateReleases:
                 self._release(int(row))
 
     def _started(self, stream: str) -> bool:
-        """Is the stream open, or can it be opened now?"""
+        """Whether the stream is open, or can be opened now."""
         mechanism, sensitivity = self.plan.mechanism, self.plan.sensitivity
         if self.ledger.is_open(stream):
             return True

@@ -22,14 +22,14 @@ def check_digest(
 
 
 def check_share(statistics: Statistics, noise: float, clusters: int, rules: PlusRules) -> None:
-    """What so many local clusters of other servers have released."""
+    """What this number of local clusters of other servers have released."""
     if clusters < 1:
         raise InvalidMessage(f"a share of {clusters} clusters")
     check_released(statistics, noise, rules)
 
 
 def check_released(statistics: Statistics, noise: float, rules: PlusRules) -> None:
-    """Sums of released statistics, with noise that they can have."""
+    """Check sums of released statistics, and the noise that is stated for them."""
     most = rules.most_noise * statistics.count
     if not rules.least_noise * (1.0 - ROUNDING) <= noise <= most * (1.0 + ROUNDING):
         raise InvalidMessage(f"noise of variance {noise!r} in {statistics.count} observations")

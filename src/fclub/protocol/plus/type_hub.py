@@ -43,7 +43,7 @@ class TypeHub:
     def answer(self, link: Downlink) -> bool:
         """Answer all who have sent something, with what was there before the first answer.
 
-        Where answers are answered at once, as in a simulation, this goes on until nobody asks.
+        Where answers are answered at once, as in a simulation, this goes on until no server asks.
         """
         if not self._asked:
             return False
@@ -110,6 +110,6 @@ class TypeHub:
 
 
 def _within(gram: Matrix, count: int) -> Matrix:
-    """Rounding of the count must not make the trace larger than so many observations can have."""
+    """Rounding of the count must not make the trace larger than that count of observations can have."""
     trace = float(np.trace(gram))
     return gram * min(1.0, count / trace) if trace > 0.0 else gram

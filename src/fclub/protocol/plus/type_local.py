@@ -40,7 +40,7 @@ from fclub.protocol.plus.type_messages import (
 from fclub.protocol.seam import State
 
 EXCHANGES = 3
-"""How often servers send their sums in a phase; each time everybody's types move."""
+"""How often servers send their sums in a phase; each time the types of all servers move."""
 
 
 class Crowd(NamedTuple):
@@ -54,10 +54,10 @@ class TypeLocal:
     """Users may be a slice of a federation's arrays.
 
     In a phase the server works out what each user's data say, and then, EXCHANGES times, adds users up
-    by type, sends the sums, and moves its types by everybody's sums. The population, the spread within
-    types and the variance of rewards move at the end of a phase. A server that does not `share` does
-    the same with its own sums. In a simulation it takes part in every second phase, for its costs grow
-    with all users; with a clock of its own it begins phases itself, as a live server does.
+    by type, sends the sums, and moves its types by the sums of all servers. The population, the spread
+    within types and the variance of rewards move at the end of a phase. A server that does not `share`
+    does the same with its own sums. In a simulation it takes part in every second phase, for its costs
+    grow with all users; with a clock of its own it begins phases itself, as a live server does.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class TypeLocal:
 
     @property
     def theta(self) -> Floats:
-        """Of rewards as they are, though centred ones were learned from."""
+        """Estimates of rewards as they are; what was learned from are centred ones."""
         theta = np.empty_like(self.users.moment)
         means_by_types(self.model, self.users, theta)
         if self.domain.constant is not None:
@@ -146,7 +146,7 @@ class TypeLocal:
     def _begin_own_phase(self) -> None:
         assert self.clock is not None
         self.clock.advance(self.observations)
-        if self.unanswered:  # nobody answers: go on with what others said last
+        if self.unanswered:  # no answer will come: go on with what others said last
             self._learn_alone()
         self._begin_phase(self.clock.phase)
 
@@ -203,7 +203,7 @@ class TypeLocal:
         self._believe(beliefs)
 
     def _adopt(self, message: TypeNews) -> None:
-        """Move types by everybody's sums, and send the next ones."""
+        """Move types by the sums of all servers, and send the next ones."""
         if not self.unanswered or message.step != self.step or message.servers < 0:
             raise InvalidMessage(f"sums of others for step {message.step}, which was not asked for")
         if message.types != self.rules.types:

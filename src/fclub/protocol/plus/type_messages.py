@@ -1,4 +1,4 @@
-"""Messages of servers that learn types: their sums up, everybody else's sums down."""
+"""Messages of servers that learn types: their sums up, all others' sums down."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TypeDigest(Message, frozen=True, array_like=True, tag="types"):
 
 
 class TypeNews(Message, frozen=True, array_like=True, tag="type-news"):
-    """The answer: what so many other `servers` have sent, added up."""
+    """The answer: what the other `servers` have sent, added up; their number is sent along."""
 
     step: int
     servers: int

@@ -60,7 +60,7 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 
 async def _send_json(send: Send, value: Any, status: int) -> None:
-    """The usual answer, without the objects that would make it."""
+    """Send a JSON answer without building a response object."""
     body = _encoder.encode(value)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -181,7 +181,7 @@ class Gate:
             self._slow_down(header, float(self.http.max_requests_per_second))
 
     def _slow_down(self, header: bytes, rate: float) -> None:
-        """A bucket of one second's requests per token, however the word before it is written."""
+        """Refuse more requests of a token than one second allows, however `Bearer` is spelled."""
         now, key = time.monotonic(), header.partition(b" ")[2]
         level, last = self._buckets.get(key, (rate, now))
         level = min(rate, level + (now - last) * rate)

@@ -101,7 +101,7 @@ class LocalService:
         return results
 
     def _change(self, handle: Callable[[Entry], Result], entry: Entry) -> Result:
-        """What fails by surprise may be half done; then nothing is stored or acknowledged any more."""
+        """Fail on an unexpected error: something may be half done, so nothing more is acknowledged."""
         try:
             return handle(entry)
         except FclubError:
@@ -179,7 +179,7 @@ class LocalService:
         return {"status": "ok", "uptime_seconds": uptime, "privacy_exhausted": exhausted}
 
     async def ready(self, request: Request) -> Response:
-        """Cut off from the federation a local server still serves: only a failed store is not ready."""
+        """Ready unless the store has failed: a local server that is cut off still serves its users."""
         failed = self.runner.failure is None or self.runner.failure.done()
         body = {"ready": not failed, "connected": self.runner.wire.connected}
         return json_response(body, 503 if failed else 200)

@@ -104,7 +104,7 @@ class LocalBroker:
         raise BrokerFailed(f"nats-server did not start, see {self.folder / 'nats.log'}")
 
     def kill(self) -> None:
-        """As a crash would: no chance to flush anything."""
+        """End it as a crash would, with no chance to flush anything."""
         self._end(subprocess.Popen.kill)
 
     def stop(self) -> None:

@@ -24,7 +24,7 @@ from fclub.service.store.store import UNREADABLE, Store
 
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
 DAMAGE = (UNREADABLE, struct.error, msgspec.DecodeError, LookupError, TypeError, ValueError)
-"""What reading a store raises that was damaged in any way."""
+"""What reading a damaged store can raise."""
 
 
 def family_of(model: Model) -> Family:
@@ -107,7 +107,7 @@ def global_node(settings: GlobalSettings) -> GlobalNode:
 
 
 def _recovered(store: Store, make: Callable[[], AnyNode]) -> AnyNode:
-    """What the store holds may have been damaged in any way; then it is named, and closed."""
+    """Close a store that turns out to be damaged, and name it in the error."""
     try:
         return make()
     except DAMAGE as error:

@@ -29,7 +29,7 @@ function showPhase({ number, reported, next, waiting }) {
   bar.hidden = next === null;
   if (next === null) {
     put("phase-next", `${count(reported)} observations in ${count(number)} rounds of reports`);
-    put("phase-waiting", "with this policy every server keeps its own clock, and nobody waits");
+    put("phase-waiting", "with this policy every server keeps its own clock, and none waits for another");
     return;
   }
   const last = 2 ** number - 2;

@@ -5,8 +5,8 @@ const TERMS = {
     "From time to time all servers look at their clusters afresh and the global server decides which " +
     "of them belong together. Each of these phases is twice as long as the one before.",
   regret:
-    "What was lost against showing everybody their best item every time. Less is better; a curve that " +
-    "flattens means that little is lost any more. Only simulated visitors know it.",
+    "How much more reward there would be if every visitor were always shown their best item. Less is " +
+    "better; a curve that flattens means that little more is lost. Only simulated visitors know it.",
   epsilon:
     "ε says how much a release can tell about one single observation. Near 0 nothing; at 1 a guess " +
     "about it can become up to 2.7 times as likely. It grows with every release.",
@@ -20,10 +20,10 @@ const TERMS = {
   "global cluster": "Local clusters of several servers that seem alike, and so learn from each other.",
   lag: "Messages that the server has not confirmed yet. It catches up by itself when it is back.",
   quarantine:
-    "A server that sent several messages which cannot be true is not listened to until an admin releases it.",
+    "After several messages that cannot be true, the global server ignores a server until an admin releases it.",
   limit:
-    "What these servers can have exchanged at most: a message needs news that change the estimate, and " +
-    "there cannot be more news than data.",
+    "The most messages that these servers can have exchanged: a server only sends what changes the " +
+    "estimate, and the data can change it only so often.",
 };
 
 export function explainTerms() {
