@@ -14,7 +14,7 @@ import numpy as np
 
 from fclub.config import require
 from fclub.core.inputs import NORM_TOLERANCE
-from fclub.core.types import Indices, Matrix, Vector
+from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidFeatures, InvalidReward
 
 CENTRE = 0.5
@@ -133,8 +133,26 @@ def entry_std(domain: Domain, dim: int, std: float) -> Matrix:
     return scale
 
 
-def released_entries(domain: Domain, dim: int) -> tuple[Indices, Indices]:
+def noised_places(domain: Domain, dim: int) -> tuple[Indices, Indices]:
     """Rows and columns of the upper triangle that carry noise: all but corner and constant²."""
     rows, columns = np.triu_indices(dim + 1)
     noised = entry_std(domain, dim, 1.0)[rows, columns] > 0.0
     return rows[noised].astype(np.int64), columns[noised].astype(np.int64)
+
+
+def noised_entries(gram: Floats, moment: Floats, domain: Domain) -> Floats:
+    """The entries of one (or many: leading axes) pair that carry noise, in a row."""
+    dim = moment.shape[-1]
+    both = np.zeros((*moment.shape[:-1], dim + 1, dim + 1))
+    both[..., :dim, :dim] = gram
+    both[..., :dim, dim] = moment
+    rows, columns = noised_places(domain, dim)
+    return both[..., rows, columns]
+
+
+def noised_variances(domain: Domain, dim: int, std: float) -> Vector:
+    """Variances of these entries where the base deviation is `std`."""
+    rows, columns = noised_places(domain, dim)
+    deviations = entry_std(domain, dim, std)[rows, columns]
+    variances: Vector = deviations**2 * np.where(rows == columns, 2.0, 1.0)
+    return variances

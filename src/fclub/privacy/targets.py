@@ -13,7 +13,7 @@ from fclub.core.types import Counts, Floats, Matrix, Vector
 from fclub.privacy.audit import Claim, Data, Released
 from fclub.privacy.mechanisms import Mechanism, calibrate
 from fclub.privacy.noise import NoiseSource
-from fclub.privacy.sensitivity import Domain, entry_std, released_entries, sensitivity
+from fclub.privacy.sensitivity import Domain, entry_std, noised_entries, noised_variances, sensitivity
 
 Send = Callable[[Floats, Floats, Floats, Matrix], None]
 """Turns exact increments into messages in place: gram (trials, releases, d, d), moment, draws, and the
@@ -82,18 +82,13 @@ class StreamTarget:
         k = len(self.schedule)
         cost = sensitivity(self.domain) * self.mechanism.charged(k) / self.mechanism.std
         growth = np.diff(self.mechanism.factor(k), axis=0, prepend=0.0)
-        covariance: Any = np.kron(growth @ growth.T, np.diag(self._entry_variances()))
+        variances = noised_variances(self.domain, self.dim, self.mechanism.std)
+        covariance: Any = np.kron(growth @ growth.T, np.diag(variances))
         return Claim(cost, covariance)
-
-    def _entry_variances(self) -> Vector:
-        rows, columns = released_entries(self.domain, self.dim)
-        deviations = entry_std(self.domain, self.dim, self.mechanism.std)[rows, columns]
-        variances: Vector = deviations**2 * np.where(rows == columns, 2.0, 1.0)
-        return variances
 
     def expected(self, data: Data) -> Vector:
         gram, moment = self._increments(data, np.array(self.schedule))
-        return self._entries(gram, moment).ravel()
+        return noised_entries(gram, moment, self.domain).ravel()
 
     def _increments(self, data: Data, counts: Counts) -> tuple[Floats, Floats]:
         outer = data.features[:, :, None] * data.features[:, None, :]
@@ -102,13 +97,6 @@ class StreamTarget:
         products = data.features * data.rewards[:, None]
         moment = np.array([products[a:b].sum(axis=0) for a, b in zip(starts, counts, strict=True)])
         return gram, moment
-
-    def _entries(self, gram: Floats, moment: Floats) -> Floats:
-        both = np.zeros((*moment.shape[:-1], self.dim + 1, self.dim + 1))
-        both[..., : self.dim, : self.dim] = gram
-        both[..., : self.dim, self.dim] = moment
-        rows, columns = released_entries(self.domain, self.dim)
-        return both[..., rows, columns]
 
     def release(self, data: Data, trials: int) -> Released:
         """Independent runs of the stream; the square of the constant is sent without noise."""
@@ -120,7 +108,7 @@ class StreamTarget:
         plain = np.tile(counts.astype(np.float64), (trials, 1))
         if self.domain.constant is not None:
             plain = np.concatenate([plain, gram[..., -1, -1]], axis=1)
-        return Released(self._entries(gram, moment).reshape(trials, -1), plain)
+        return Released(noised_entries(gram, moment, self.domain).reshape(trials, -1), plain)
 
 
 def stream_target(

@@ -11,14 +11,13 @@ import msgspec
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.core.statistics import Statistics
-from fclub.core.types import Floats, Matrix, Vector
+from fclub.core.types import Floats, Vector
 from fclub.environments.world import HALF
 from fclub.errors import UnknownName
 from fclub.privacy.audit import Claim, Data, Released, Target
 from fclub.privacy.calibration import mu_of
 from fclub.privacy.noise import SecureNoise
-from fclub.privacy.sensitivity import CENTRE, Domain, entry_std, released_entries
+from fclub.privacy.sensitivity import CENTRE, Domain, noised_entries, noised_variances
 from fclub.privacy.targets import stream_target
 from fclub.protocol.families import PRESETS, make_family
 from fclub.protocol.federation import Federation
@@ -73,13 +72,14 @@ class PolicyTarget:
 
     @property
     def claim(self) -> Claim:
-        covariance = np.kron(self._forecast.across, self._variances(self._forecast.std))
+        variances = noised_variances(self.domain, self.dim, self._forecast.std)
+        covariance = np.kron(self._forecast.across, np.diag(variances))
         return Claim(mu_of(self.epsilon, self.delta), np.asarray(covariance))
 
     def expected(self, data: Data) -> Vector:
         X, y = data.features, data.rewards
-        sums = [Statistics((X.T * w) @ X, (w * y) @ X, 0) for w in self._forecast.weights]
-        return np.concatenate([self._entries(statistics) for statistics in sums])
+        sums = [((X.T * w) @ X, (w * y) @ X) for w in self._forecast.weights]
+        return np.concatenate([noised_entries(*pair, self.domain) for pair in sums])
 
     def prepare(self, federation: Federation) -> None:
         """What a test does to the federation before the data come."""
@@ -101,7 +101,7 @@ class PolicyTarget:
             plain += [at, *_numbers(msgspec.to_builtins(message))]
             for part in message.parts():
                 sent = read_statistics(part.statistics, self.dim)
-                noised.append(self._entries(sent))
+                noised.append(noised_entries(sent.gram, sent.moment, self.domain))
                 plain += [int.from_bytes(part.cluster), sent.count]
                 plain += [] if self.domain.constant is None else [sent.gram[-1, -1]]
         return np.concatenate(noised), np.array(plain, dtype=np.float64)
@@ -114,19 +114,6 @@ class PolicyTarget:
             np.array([np.pad(noised, (0, width - len(noised))) for noised, _ in runs]),
             np.array([np.pad(plain, (0, fields - len(plain))) for _, plain in runs]),
         )
-
-    def _entries(self, statistics: Statistics) -> Vector:
-        """The numbers of a message that carry noise."""
-        both = np.zeros((self.dim + 1, self.dim + 1))
-        both[: self.dim, : self.dim] = statistics.gram
-        both[: self.dim, self.dim] = statistics.moment
-        return both[released_entries(self.domain, self.dim)]
-
-    def _variances(self, std: float) -> Matrix:
-        """Covariance of `_entries` when the base deviation is `std`."""
-        rows, columns = released_entries(self.domain, self.dim)
-        deviations = entry_std(self.domain, self.dim, std)[rows, columns]
-        return np.diag(deviations**2 * np.where(rows == columns, 2.0, 1.0))
 
 
 def _numbers(value: Any) -> Iterator[float]:
