@@ -71,7 +71,7 @@ def run(
         k: v for k, v in (sizes | {"placement": placement}).items() if v is not None
     }
     budget = {k: v for k, v in (("epsilon", epsilon), ("delta", delta)) if v is not None}
-    names = policy or [name for name, entry in POLICIES.items() if not entry.oracle]
+    names = policy or [name for name, entry in POLICIES.items() if entry.compared]
     world, own = parameters.parse_parameters(set_, names, env)
     environment = Setting(env, given | world)
     experiment = build(names, environment, rounds, tuple(range(seed, seed + seeds)), budget, own)
