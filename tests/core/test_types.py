@@ -275,6 +275,8 @@ def test_nobody_changes_nothing() -> None:
     beliefs = first_beliefs(RULES)
     moved = move_population(beliefs, TypeSums.zeros(TYPES, DIM), RULES)
     assert all(np.array_equal(a, b) for a, b in zip(moved, beliefs, strict=True))
+    moved = move_types(beliefs, TypeSums.zeros(TYPES, DIM), RULES)
+    assert np.array_equal(moved.scalars, beliefs.scalars)
 
 
 def test_seeds_are_the_same_for_everybody() -> None:

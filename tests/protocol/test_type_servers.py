@@ -160,6 +160,15 @@ def test_newcomers_are_served_from_what_is_known_of_all() -> None:
     assert found == pytest.approx(expected / weights.sum(), abs=1e-9)
 
 
+def test_without_a_constant_estimates_are_told_as_they_are() -> None:
+    policy = make_policy("fclub-plus", few=4, types=6)
+    policy.start(Problem(6, 1, DIM), np.zeros(6, dtype=np.int64), seed=3)
+    play(policy, 40)
+    liked = [user for user in range(6) if user % 2]
+    first = policy.theta_[:, 0]
+    assert first[liked].min() > first[[0, 2, 4]].max()
+
+
 def live(servers: int = 2, **parameters: Any) -> tuple[list[GrowingLocal], PlusGlobal, list[Any]]:
     """Servers without users, each with its own clock, and everything that is sent."""
     family = make_family("fclub-plus", Shape(DIM, 100, HALF), LIVE | parameters)
