@@ -33,7 +33,7 @@ OPERATIONS = [
 def state(node: LocalNode) -> tuple[object, ...]:
     """Everything a request can change, in memory and on disk, once the federation is silent."""
     read = node.store.reader.execute
-    wait_for(lambda: node.channel.sent == node.channel.confirmed and node.server.staged is None)
+    wait_for(lambda: node.channel.sent == node.channel.confirmed and not node.server.unanswered)
     wait_for(lambda: read("SELECT coalesce(max(entry), 0) FROM log").fetchone() == (node.entry,))
     arrays, values = node.server.state()
     stored = [

@@ -49,8 +49,8 @@ class Trace:
     >>> trace = fclub.simulate("linucb", "synthetic", rounds=500)
     >>> trace
     <Trace of linucb in synthetic, seed 0: 500 rounds, regret 100.8>
-    >>> trace.t[-1], trace.clusters["found"][-1]
-    (np.int64(500), np.float64(40.0))
+    >>> int(trace.t.max()), float(trace.clusters["found"].max())
+    (500, 40.0)
     >>> trace.to_pandas().columns[:3].to_list()
     ['t', 'regret', 'reward']
     """
