@@ -20,8 +20,7 @@ from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import check_store
 from fclub.service.settings import Model
-from fclub.service.store.changes import DROP_EVERY, Changes
-from fclub.service.store.store import VERSION, Store
+from fclub.service.store.store import DROP_EVERY, VERSION, Changes, Store
 
 from .conftest import DIM, local_settings
 from .federation import Pump

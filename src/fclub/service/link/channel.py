@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from fclub.errors import InvalidMessage, OutOfOrder
-from fclub.service.store.changes import Changes
+from fclub.service.store.store import Changes
 
 GLOBAL = "global"
 """What the global server is called on the wire."""

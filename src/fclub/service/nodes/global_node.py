@@ -14,8 +14,7 @@ from fclub.protocol.messages import Message, encode
 from fclub.protocol.seam import Family, GlobalServer
 from fclub.service.link.channel import GLOBAL, Channel, Receipt, decode_frame
 from fclub.service.nodes.node import Node, RecordedNoise
-from fclub.service.store.changes import Changes
-from fclub.service.store.store import Store
+from fclub.service.store.store import Changes, Store
 
 QUARANTINE_AFTER = 5
 """Refused messages until a server is not listened to any more."""

@@ -15,9 +15,8 @@ from fclub.protocol.seam import Family, LocalServer, Place
 from fclub.service.link.channel import GLOBAL, Channel, Receipt, decode_frame
 from fclub.service.nodes.node import Node, RecordedNoise
 from fclub.service.store.books import Books
-from fclub.service.store.changes import Changes
 from fclub.service.store.decisions import Decisions, Shown
-from fclub.service.store.store import Store
+from fclub.service.store.store import Changes, Store
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from fclub.errors import InvalidFile
 from fclub.privacy.noise import NoiseSource, NoNoise
 from fclub.protocol.seam import State
 from fclub.service.link.channel import Channel
-from fclub.service.store.changes import Changes
-from fclub.service.store.store import Store
+from fclub.service.store.store import Changes, Store
 
 SNAPSHOT_EVERY = 20_000
 

@@ -15,8 +15,7 @@ import msgspec
 from fclub.errors import FclubError, InvalidFile
 from fclub.privacy.ledger import Header, Ledger, ReleaseEvent
 from fclub.protocol.messages import Message, read_count
-from fclub.service.store.changes import Changes
-from fclub.service.store.store import Store
+from fclub.service.store.store import Changes, Store
 
 _ENTER = "INSERT INTO ledger VALUES (?, ?, ?, ?)"
 _SEND = "INSERT INTO sent VALUES (?, ?, ?, ?, ?, ?)"

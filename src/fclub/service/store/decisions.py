@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fclub.service.store.changes import Changes
-from fclub.service.store.store import Store
+from fclub.service.store.store import Changes, Store
 
 RECENT = 10_000
 """Decisions at hand: a few megabytes."""

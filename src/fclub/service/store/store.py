@@ -12,13 +12,13 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fclub.errors import InvalidFile
-from fclub.service.store.changes import Changes, Statement
 from fclub.service.store.lock import PRIVATE, Lock
 
 VERSION = 3
@@ -55,6 +55,63 @@ MIGRATIONS: dict[str, dict[int, str]] = {
 Version 1 was never released. It did not account for what it sent, so nothing leads from it. Version 2
 did not keep the state of its generator, which always began at seed 0.
 """
+
+DROP_EVERY = 50
+"""How many log entries come between two portions of superfluous ones that are dropped."""
+
+Statement = tuple[str, tuple[Any, ...]]
+
+
+@dataclass
+class Changes:
+    """What a node did since it was last asked: rows to write, then frames and receipts to send.
+
+    `frames` are (peer, bytes); a peer needs only the last receipt. `rewards` are the decisions that get
+    a reward by these rows, `notices` what an operator should read.
+    """
+
+    statements: list[Statement] = field(default_factory=list)
+    rewards: list[bytes] = field(default_factory=list)
+    frames: list[tuple[str, bytes]] = field(default_factory=list)
+    receipts: dict[str, bytes] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+    def write(self, sql: str, *parameters: Any) -> None:
+        self.statements.append((sql, parameters))
+
+    def note(self, key: str, value: str) -> None:
+        """Remember a value under a name, in place of the one that was there."""
+        self.write("INSERT OR REPLACE INTO meta VALUES (?, ?)", key, value)
+
+    def log(self, entry: int, snapshot: int, *columns: str | bytes) -> None:
+        """A log entry; now and then also the end of some that the last snapshot has made superfluous.
+
+        To drop all of them with the snapshot would stop every request for the time that it takes.
+        """
+        self.write("INSERT INTO log VALUES (?, ?, ?, ?, ?)", entry, *columns)
+        if entry % DROP_EVERY == 0:
+            sql = "DELETE FROM log WHERE entry <= min(?, (SELECT min(entry) FROM log) + ?)"
+            self.write(sql, snapshot, 2 * DROP_EVERY)
+
+    def snapshot(self, entry: int, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        """A new snapshot replaces the old one."""
+        file = io.BytesIO()
+        text = np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)
+        np.savez(file, values=text, **arrays)
+        self.write("DELETE FROM snapshot")
+        self.write("INSERT INTO snapshot VALUES (?, ?)", entry, file.getvalue())
+
+    def send(self, peer: str, sequence: int, frame: bytes) -> None:
+        """Keep a frame until the peer confirms it, and send it once it is stored."""
+        self.write("INSERT INTO outbox VALUES (?, ?, ?)", peer, sequence, frame)
+        self.frames.append((peer, frame))
+
+    def confirm(self, peer: str, sequence: int) -> None:
+        """The peer has everything up to this number."""
+        self.write("DELETE FROM outbox WHERE peer = ? AND sequence <= ?", peer, sequence)
+
+    def add_user(self, row: int, name: str) -> None:
+        self.write("INSERT INTO users VALUES (?, ?)", row, name)
 
 
 def is_store(path: Path) -> bool:
