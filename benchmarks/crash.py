@@ -187,7 +187,7 @@ def _agree(peer: dict[str, Any], end: dict[str, Any]) -> bool:
     """Do both ends of a channel know of all messages, and is no report waiting for its plan?"""
     up = end["sent"] == end["confirmed"] == peer["received"]
     down = peer["sent"] == peer["confirmed"] == end["received"]
-    return up and down and not end["waiting"]
+    return up and down and not end["unanswered"]
 
 
 if __name__ == "__main__":

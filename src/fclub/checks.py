@@ -58,17 +58,17 @@ def check_policy(
 
     `deterministic=False` is for policies that randomise their recommendations.
     """
-    world = environment or small_environment()
-    world.expect_rounds(rounds)
+    environment = environment or small_environment()
+    environment.expect_rounds(rounds)
     check_not_started(policy)
     check_parameters(policy)
-    check_estimates(policy, world, rounds)
-    check_same_seed(policy, world, rounds)
-    check_bad_input(policy, world, rounds)
-    check_saving(policy, world, rounds)
-    check_fast_path(policy, world, rounds)
+    check_estimates(policy, environment, rounds)
+    check_same_seed(policy, environment, rounds)
+    check_bad_input(policy, environment, rounds)
+    check_saving(policy, environment, rounds)
+    check_fast_path(policy, environment, rounds)
     if deterministic:
-        check_permutation(policy, world, rounds)
+        check_permutation(policy, environment, rounds)
 
 
 def _started(policy: Policy, environment: Environment, seed: int = 1) -> Policy:
@@ -249,7 +249,7 @@ def check_environment(environment: Environment, *, visits: int = 100) -> None:
     environment.expect_rounds(visits)
     check_description(environment)
     check_visits(environment, visits)
-    check_same_world(environment, visits)
+    check_same_visits(environment, visits)
 
 
 def check_description(environment: Environment) -> None:
@@ -277,7 +277,7 @@ def check_visits(environment: Environment, visits: int) -> None:
         expect(-1e-12 <= outcome.regret < np.inf, f"regret {outcome.regret} makes no sense")
 
 
-def check_same_world(environment: Environment, visits: int) -> None:
+def check_same_visits(environment: Environment, visits: int) -> None:
     """One seed gives one sequence of users and items, whatever is chosen; another gives another."""
     sequences = [_visits(environment, seed, visits, last) for seed, last in ((1, 0), (1, 1), (2, 0))]
     expect(sequences[0] == sequences[1], "the visits depend on the choices")

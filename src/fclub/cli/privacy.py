@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of
+from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.privacy.ledger import read_ledger
 from fclub.privacy.levels import LEVELS, Level
 from fclub.privacy.mechanisms import plan_stream
@@ -33,7 +33,7 @@ def _show(rows: dict[str, object], as_json: bool) -> None:
 
 def _spent(path: Path, delta: float | None) -> dict[str, object]:
     ledger = read_books(path) if is_store(path) else read_ledger(path)
-    deltas = (ledger.claimed[1] if delta is None else delta, REPORTED_DELTA)
+    deltas = (ledger.claimed[1] if delta is None else delta, STRICT_DELTA)
     return {
         "level": ledger.level.name,
         "protects": ledger.level.protects,
@@ -87,7 +87,7 @@ def privacy(
         "mechanism": mechanism,
         "budget": [epsilon, at],
         "mu": plan.mu,
-        "epsilon_at_1e-5": epsilon_of(plan.mu, REPORTED_DELTA),
+        "epsilon_at_1e-5": epsilon_of(plan.mu, STRICT_DELTA),
         "sensitivity": plan.sensitivity,
         "releases": len(plan.schedule),
         "std": plan.mechanism.std,

@@ -15,7 +15,7 @@ from scipy.special import erfcx, ndtr
 
 from fclub.config import require
 
-REPORTED_DELTA = 1e-5
+STRICT_DELTA = 1e-5
 """Every budget is also shown at this δ: a large δ such as 0.1 allows publishing every tenth record."""
 
 _TINY = -1e9

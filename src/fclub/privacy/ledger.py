@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from fclub.errors import FclubError, InvalidFile, PrivacyError
-from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of, mu_of
+from fclub.privacy.calibration import STRICT_DELTA, epsilon_of, mu_of
 from fclub.privacy.levels import Flag, Level, level_named
 from fclub.privacy.mechanisms import MECHANISMS, Mechanism
 
@@ -225,7 +225,7 @@ class Ledger:
         epsilon, delta = self.claimed
         return {
             "claimed": [epsilon, delta],
-            "spent": [[self.spent(at), at] for at in (delta, REPORTED_DELTA)],
+            "spent": [[self.spent(at), at] for at in (delta, STRICT_DELTA)],
             "notion": self.level.name,
             "unaccounted": sorted(str(flag) for flag in self.flags),
             "seeded": self.seeded,

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import sqrt
 from typing import Any
 
-from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of, mu_of
+from fclub.privacy.calibration import STRICT_DELTA, epsilon_of, mu_of
 from fclub.protocol.seam import Family
 from fclub.service.dashboard.partition import Change, Partition, compare
 from fclub.service.dashboard.recorder import Sample
@@ -59,7 +59,7 @@ class LocalView:
         return {
             "name": node.name,
             "policy": self.model.policy,
-            "waiting": node.server.unanswered,
+            "unanswered": node.server.unanswered,
             "latency": self.monitor.traffic.route("/v1/recommend").at_most(),
             "clusters": [asdict(one) for one in node.server.overview()],
             "privacy": self._privacy(),
@@ -144,7 +144,7 @@ class GlobalView:
                 "number": server.phase,
                 "reported": server.reported,
                 "next": server.next_phase,
-                "waiting": [node.names[number] for number in missing] or None,
+                "missing": [node.names[number] for number in missing] or None,
             },
             "servers": [self._server(name, peer) for name, peer in node.peers.items()],
             "map": {
@@ -194,6 +194,6 @@ def cost(mu: float, epsilon: float, delta: float) -> dict[str, float]:
     """ε at the claimed δ and at 10⁻⁵, and the share of the budget: costs add up by their squares."""
     return {
         "epsilon": epsilon_of(mu, delta),
-        "reported": epsilon_of(mu, REPORTED_DELTA),
+        "strict": epsilon_of(mu, STRICT_DELTA),
         "share": (mu / mu_of(epsilon, delta)) ** 2,
     }

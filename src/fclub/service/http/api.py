@@ -130,11 +130,11 @@ class PrivacyView(msgspec.Struct, frozen=True):
 
 
 class LinkView(msgspec.Struct, frozen=True):
-    """Messages to and from the global server; `waiting` means a report without its plan."""
+    """Messages to and from the global server; `unanswered`: a report without its plan."""
 
     name: str
     connected: bool
-    waiting: bool
+    unanswered: bool
     sent: int
     confirmed: int
     received: int

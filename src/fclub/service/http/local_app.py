@@ -14,7 +14,7 @@ from starlette.routing import Router
 
 from fclub.core.inputs import as_items
 from fclub.errors import FclubError, InvalidFeatures, InvalidInput, NotFound, NotStored, TooLarge
-from fclub.privacy.calibration import REPORTED_DELTA, epsilon_of
+from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import LocalView
 from fclub.service.http import api
@@ -152,9 +152,9 @@ class LocalService:
         return privacy_view(self.node.books)
 
     async def link(self, request: Request) -> api.LinkView:
-        waiting = self.node.server.unanswered
+        unanswered = self.node.server.unanswered
         counters = self.node.channel.counters()
-        return api.LinkView(self.node.name, self.runner.wire.connected, waiting, **counters)
+        return api.LinkView(self.node.name, self.runner.wire.connected, unanswered, **counters)
 
     async def metrics(self, request: Request) -> Response:
         channel, gauge = self.node.channel, self.monitor.gauge
@@ -200,7 +200,7 @@ def privacy_view(books: Books) -> api.PrivacyView:
     return api.PrivacyView(
         messages=books.messages(),
         claimed=api.Budget(epsilon, delta),
-        spent=[api.Budget(_epsilon(ledger.mu, at), at) for at in (delta, REPORTED_DELTA)],
+        spent=[api.Budget(_epsilon(ledger.mu, at), at) for at in (delta, STRICT_DELTA)],
         level=ledger.level.name,
         unaccounted=sorted(str(flag) for flag in ledger.flags),
         exhausted=ledger.exhausted,

@@ -19,5 +19,5 @@ export function showBudget(privacy) {
   const [epsilon, delta] = privacy.claimed;
   put("claimed", `ε = ${epsilon}, δ = ${delta}`);
   return (cost) =>
-    `${percent(cost.share)} of the budget (ε = ${decimal(cost.epsilon)} at δ = ${delta}, ${decimal(cost.reported)} at 0.00001)`;
+    `${percent(cost.share)} of the budget (ε = ${decimal(cost.epsilon)} at δ = ${delta}, ${decimal(cost.strict)} at 0.00001)`;
 }

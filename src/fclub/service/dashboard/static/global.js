@@ -23,7 +23,7 @@ function show(now) {
   showPrivacy(state);
 }
 
-function showPhase({ number, reported, next, waiting }) {
+function showPhase({ number, reported, next, missing }) {
   put("phase", count(number));
   const bar = document.getElementById("phase-bar");
   bar.hidden = next === null;
@@ -36,7 +36,7 @@ function showPhase({ number, reported, next, waiting }) {
   bar.max = Math.max(next - last, 1);
   bar.value = Math.min(Math.max(reported - last, 0), bar.max);
   put("phase-next", `${count(reported)} of ${count(next)} observations until phase ${number + 1}`);
-  put("phase-waiting", waiting ? `waiting for the reports of ${some(waiting)}` : "all clusters are settled");
+  put("phase-waiting", missing ? `waiting for the reports of ${some(missing)}` : "all clusters are settled");
 }
 
 function some(names) {
