@@ -19,7 +19,8 @@ from fclub.protocol.seam import Family, GlobalServer, LocalServer, Place, Shape
 
 DIM, HALF = 3, float(np.sqrt(0.5))
 SHAPE = Shape(DIM, clusters=8, constant=HALF)
-QUICK = {"cdp-fclub-plus": {"first_release": 4, "release_ratio": 1.5}}
+SOON = {"first_release": 4, "release_ratio": 1.5}
+QUICK = {"cdp-fclub-plus": SOON, "cdp-homo": SOON}
 PRIVATE = [name for name, preset in PRESETS.items() if preset.switches["noise"] != "none"]
 
 

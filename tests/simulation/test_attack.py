@@ -64,13 +64,15 @@ def test_weaker_noise_in_the_server_is_noticed() -> None:
     assert "trace" in failed(WeakPrinted("cdp-fclub-dc", 1.0, 0.1, seeds=SeedSequence(2)))
 
 
+@pytest.mark.parametrize("policy", ["cdp-fclub-plus", "cdp-homo"])
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
-def test_the_mixture_sends_the_noise_it_claims(epsilon: float) -> None:
-    assert failed(PolicyTarget("cdp-fclub-plus", epsilon, 1e-5, seeds=SeedSequence(1))) == set()
+def test_streams_send_the_noise_that_they_claim(policy: str, epsilon: float) -> None:
+    assert failed(PolicyTarget(policy, epsilon, 1e-5, seeds=SeedSequence(1))) == set()
 
 
-def test_a_mixture_with_weaker_noise_or_none_is_noticed() -> None:
-    assert "trace" in failed(WeakPlus("cdp-fclub-plus", 1.0, 0.1, seeds=SeedSequence(2)))
+def test_weaker_noise_of_a_stream_or_none_is_noticed() -> None:
+    for policy in ("cdp-fclub-plus", "cdp-homo"):
+        assert "trace" in failed(WeakPlus(policy, 1.0, 0.1, seeds=SeedSequence(2)))
     assert {"trace", "least eigenvalue"} <= failed(
         RawPlus("cdp-fclub-plus", 1.0, 0.1, seeds=SeedSequence(3))
     )

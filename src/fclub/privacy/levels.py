@@ -57,7 +57,8 @@ TRANSCRIPT = Level(
     name="transcript",
     protects="the whole transcript: values, cluster ids, release times, merges and plans together",
     given="all other observations, taken as fixed",
-    qualifies="one stream per user, a count schedule, and clusters found from released statistics only",
+    qualifies="one stream per user (or per server), a count schedule, and clusters found from released "
+    "statistics only",
     forbids=frozenset({Flag.RAW_TRIGGER, Flag.RAW_PARTITION}),
 )
 INTERACTIVE = Level(

@@ -8,12 +8,14 @@ from fclub.config import Parameter
 from fclub.errors import UnknownName
 from fclub.protocol.paper.family import PRESETS as PAPER
 from fclub.protocol.plus.family import PRESETS as PLUS
+from fclub.protocol.pooled.family import PRESETS as POOLED
 from fclub.protocol.seam import Family, Preset, Shape
 from fclub.values import check_parameters
 
 PRESETS: dict[str, Preset] = {
     **PAPER,
     **PLUS,
+    **POOLED,
 }
 """Policies with servers that talk to each other, by name."""
 

@@ -42,6 +42,11 @@ POLICY: dict[str, Style] = {
     "linucb": Style(ORANGE, "solid", "cross"),
     "fclub-plus": Style(PURPLE, "dash", "star-open"),
     "cdp-fclub-plus": Style(PURPLE, "solid", "star"),
+    "cdp-homo": Style(GREY, "dot", "square"),
+    "popular": Style(VERMILION, "dash", "circle-open"),
+    "oracle-local": Style(SKY, "dot", "triangle-up-open"),
+    "oracle-pooled": Style(BLUE, "dot", "diamond-open"),
+    "oracle-types": Style(GREEN, "dot", "diamond-open"),
 }
 
 

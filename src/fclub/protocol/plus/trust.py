@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from math import isnan, sqrt
+from typing import Protocol
 
 from fclub.core.kernels import log_determinant
 from fclub.core.statistics import Statistics
+from fclub.core.types import Matrix
 from fclub.errors import InvalidMessage
-from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.trust import ROUNDING, check_named, check_statistics
 
 
+class Limits(Protocol):
+    """What releases may look like: prior precision, variance of a reward, and of the noise."""
+
+    @property
+    def prior(self) -> Matrix: ...
+
+    @property
+    def variance(self) -> float: ...
+
+    @property
+    def least_noise(self) -> float: ...
+
+    @property
+    def most_noise(self) -> float: ...
+
+
 def check_digest(
-    present: Collection[int], news: Mapping[int, tuple[Statistics, float]], rules: PlusRules
+    present: Collection[int], news: Mapping[int, tuple[Statistics, float]], rules: Limits
 ) -> None:
     """All clusters of a server, and what it has released of some of them."""
     check_named(present, "digest")
@@ -21,14 +38,14 @@ def check_digest(
         check_released(statistics, noise, rules)
 
 
-def check_share(statistics: Statistics, noise: float, clusters: int, rules: PlusRules) -> None:
+def check_share(statistics: Statistics, noise: float, clusters: int, rules: Limits) -> None:
     """What this number of local clusters of other servers have released."""
     if clusters < 1:
         raise InvalidMessage(f"a share of {clusters} clusters")
     check_released(statistics, noise, rules)
 
 
-def check_released(statistics: Statistics, noise: float, rules: PlusRules) -> None:
+def check_released(statistics: Statistics, noise: float, rules: Limits) -> None:
     """Check sums of released statistics, and the noise that is stated for them."""
     most = rules.most_noise * statistics.count
     if not rules.least_noise * (1.0 - ROUNDING) <= noise <= most * (1.0 + ROUNDING):

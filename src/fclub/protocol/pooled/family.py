@@ -1,0 +1,189 @@
+"""`cdp-homo`: one private model for all users, with noise that is accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fclub.config import Parameter, Privacy, require
+from fclub.core import pooled
+from fclub.core.packing import flatten, rebuild
+from fclub.core.plus.rounds import MixtureRound
+from fclub.core.pooled import PooledRound, Visitors
+from fclub.core.statistics import Packed
+from fclub.privacy.ledger import Ledger
+from fclub.privacy.levels import Flag, level_named
+from fclub.privacy.mechanisms import StreamPlan, plan_stream
+from fclub.privacy.sensitivity import CENTRE, Domain
+from fclub.protocol.federation import Federation
+from fclub.protocol.link import Downlink
+from fclub.protocol.messages import Message
+from fclub.protocol.phase import GeometricClock
+from fclub.protocol.plus.family import REHEARSAL
+from fclub.protocol.plus.releases import ExactReleases, PrivateReleases, Releases
+from fclub.protocol.pooled import messages
+from fclub.protocol.pooled.global_server import PooledGlobal
+from fclub.protocol.pooled.local_server import PooledLocal
+from fclub.protocol.pooled.rules import PooledRules
+from fclub.protocol.seam import Place, Preset, Price, Shape
+
+FLAGS = {"cdp": (Flag.RAW_CHOICES,), "transcript": (Flag.RAW_CHOICES,), "interactive": ()}
+"""What each level leaves to raw data: there is no partition, and counts decide about releases."""
+
+
+@dataclass(frozen=True)
+class PooledConstants:
+    """`variance` of a reward, `prior` (expected squared norm of a centred θ), `exploration`.
+
+    `epsilon`, `delta` and `level` are the promise, `first_release` and `release_ratio` the count
+    schedule of a server's stream; `ratio` spaces the moments at which servers look at it.
+    """
+
+    variance: float = 0.17
+    prior: float = 0.7
+    exploration: float = 0.5
+    ratio: float = 1.1
+    epsilon: float = 1.0
+    delta: float = 0.1
+    level: str = "transcript"
+    first_release: int = 100
+    release_ratio: float = 2.0
+
+    def __post_init__(self) -> None:
+        Privacy(self.epsilon, self.delta)
+        level_named(self.level)
+        for key in ("variance", "prior", "ratio", "release_ratio"):
+            least, value = (1.0 if key.endswith("ratio") else 0.0), getattr(self, key)
+            require(value > least, f"{key} must be above {least:g}", value)
+        require(self.exploration >= 0, "exploration must be at least 0", self.exploration)
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Parameter]) -> PooledConstants:
+        known: dict[str, Any] = dict(parameters)
+        return cls(**known)
+
+    def family(self, shape: Shape) -> PooledFamily:
+        return PooledFamily(self, shape)
+
+
+class PooledFamily:
+    """Every server keeps one model and is one stream."""
+
+    def __init__(self, constants: PooledConstants, shape: Shape) -> None:
+        self.constants, self.shape = constants, shape
+        self.level = level_named(constants.level)
+        self.privacy = Privacy(constants.epsilon, constants.delta)
+        self.domain = Domain.of(shape.constant)
+
+    @cached_property
+    def plan(self) -> StreamPlan:
+        """Noise and schedule of a server's stream."""
+        first, ratio = int(self.constants.first_release), float(self.constants.release_ratio)
+        budget = (self.privacy.epsilon, self.privacy.delta)
+        return plan_stream(*budget, self.domain, "increments", first, ratio)
+
+    @cached_property
+    def rules(self) -> PooledRules:
+        """What all servers agree on."""
+        return PooledRules(
+            prior=np.eye(self.shape.dim) * self.shape.dim / self.constants.prior,
+            variance=float(self.constants.variance),
+            released_only=self.level.name == "interactive",
+            least_noise=self.plan.mechanism.std**2,
+            most_noise=float(self.plan.last_std**2 / self.plan.schedule[0]),
+        )
+
+    def decode(self, data: bytes) -> Message:
+        return messages.decode(data)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return asdict(self.rules) | {"prior": self.rules.prior.tolist(), "centre": self.domain.low}
+
+    def ledger(self, seeded: bool, keep: bool = True) -> Ledger:
+        flags = FLAGS[self.level.name]
+        return Ledger(self.level, self.privacy.epsilon, self.privacy.delta, flags, seeded, keep=keep)
+
+    def price(self) -> Price:
+        """A stream is a server, which is paid for once and in full."""
+        return Price(self.plan.mu, phases_add_up=False)
+
+    def clock(self) -> GeometricClock:
+        return GeometricClock(ratio=float(self.constants.ratio))
+
+    def users(self, count: int) -> Visitors:
+        return Visitors(np.zeros(count, dtype=np.int64))
+
+    def _model(self) -> MixtureRound:
+        d, weight = self.shape.dim, 1.0 / self.constants.variance
+        return MixtureRound(
+            users=Packed.zeros(1, d),
+            covariance=np.zeros((1, d, d)),
+            vector=np.zeros((1, d)),
+            theta=np.zeros((1, d)),
+            squares=np.zeros(1),
+            row_of=np.zeros(1, dtype=np.int64),
+            exploration=float(self.constants.exploration),
+            weight=0.0 if self.rules.released_only else weight,
+            centre=CENTRE if self.domain.constant is not None else 0.0,
+        )
+
+    def local_server(self, place: Place, users: Visitors, live: bool) -> PooledLocal:
+        model, clock = self._model(), self.clock() if live else None
+        releases = self._releases(place, model.users)
+        return PooledLocal(users, model, self.rules, self.domain, releases, place.link, clock)
+
+    def global_server(self, servers: list[int], link: Downlink) -> PooledGlobal:
+        return PooledGlobal(servers, self.rules, link)
+
+    def compiled(self, federation: Federation) -> PooledRounds:
+        return PooledRounds(federation)
+
+    def _releases(self, place: Place, own: Packed) -> Releases:
+        if place.ledger is None:
+            return ExactReleases(own)
+        return PrivateReleases(own, self.plan, place.noise, place.ledger, place.name)
+
+
+class PooledRounds:
+    """The models of all servers side by side; they talk between blocks only."""
+
+    kernels = (pooled.recommend, pooled.feedback)
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        servers: Any = federation.servers.values()
+        self._servers: list[PooledLocal] = list(servers)
+        sizes = [len(server.counts) for server in self._servers]
+        self._place_of = np.repeat(np.arange(len(sizes)), sizes)[federation.row_of]
+
+    def pack(self) -> PooledRound:
+        users: Any = self.federation.users
+        parts = [flatten(server.model) for server in self._servers]
+        arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        models = rebuild(self._servers[0].model, arrays)._replace(row_of=self._place_of)
+        return PooledRound(users, self.federation.row_of, models)
+
+    def count_events(self, state: PooledRound) -> None:
+        """Nothing is sent between blocks."""
+
+    def unpack(self, state: PooledRound) -> None:
+        learned = flatten(state.models._replace(row_of=np.zeros(len(self._servers), dtype=np.int64)))
+        for place, server in enumerate(self._servers):
+            for name, array in flatten(server.model).items():
+                array[...] = learned[name][place : place + 1]
+
+
+PRESETS = {
+    "cdp-homo": Preset(
+        "all users treated as one cluster, released with noise that is accounted for",
+        {"detection": "off", "trigger": "count", "noise": "increments", "scoring": "fused"},
+        asdict(PooledConstants()),
+        PooledConstants.of,
+        {},
+        REHEARSAL,
+    )
+}

@@ -1,0 +1,183 @@
+"""A local server that treats all users as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fclub.core.packing import flatten, inside, under, with_row
+from fclub.core.plus.evidence import noisy_information
+from fclub.core.plus.rounds import MixtureRound, feedback, recommend
+from fclub.core.pooled import Visitors
+from fclub.core.statistics import Statistics, pack_statistics, unpack_statistics
+from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
+from fclub.errors import InvalidMessage
+from fclub.privacy.ledger import Stream
+from fclub.privacy.sensitivity import CENTRE, Domain
+from fclub.protocol.link import Uplink
+from fclub.protocol.messages import Message, PhaseStart, write_id, write_statistics
+from fclub.protocol.overview import LocalOverview
+from fclub.protocol.phase import GeometricClock
+from fclub.protocol.plus.messages import read_released
+from fclub.protocol.plus.releases import Releases
+from fclub.protocol.plus.trust import check_share
+from fclub.protocol.pooled.messages import Others, Sums
+from fclub.protocol.pooled.rules import PooledRules
+from fclub.protocol.seam import State
+
+CLUSTER = 0
+"""The id and the global cluster of everybody."""
+
+
+class PooledLocal:
+    """One Gaussian in `model`, from own observations and from what other servers have released.
+
+    The server is one stream: which users it has decides nothing that is sent, and releases follow the
+    number of its observations. With a clock of its own it looks for a release when its own count calls
+    for it, as a live one does; without one it waits for the global server to start a phase.
+    """
+
+    unanswered = False
+
+    def __init__(
+        self,
+        visitors: Visitors,
+        model: MixtureRound,
+        rules: PooledRules,
+        domain: Domain,
+        releases: Releases,
+        link: Uplink,
+        clock: GeometricClock | None = None,
+    ) -> None:
+        self.visitors = self.room = visitors
+        self.model, self.rules, self.domain = model, rules, domain
+        self.releases, self.link, self.clock = releases, link, clock
+        self.dim = model.theta.shape[1]
+        self.told = 0
+        self.outside: tuple[Statistics, float, int] = (Statistics.zeros(self.dim), 0.0, 0)
+        self._refresh()
+
+    def add_user(self) -> int:
+        self.visitors, self.room = with_row(self.visitors, self.room)
+        return len(self.counts) - 1
+
+    def recommend(self, row: int, items: Matrix) -> int:
+        return recommend(self.model, 0, items)
+
+    def observe(self, row: int, x: Vector, y: float) -> None:
+        self.counts[row] += 1
+        feedback(self.model, 0, x, y)
+
+    def due(self) -> Callable[[], None] | None:
+        if self.clock is None or self.observations < max(1, self.clock.next_start):
+            return None
+        return self._begin_phase
+
+    def _begin_phase(self) -> None:
+        assert self.clock is not None
+        self.clock.advance(self.observations)
+        self._release()
+
+    def receive(self, message: Message) -> None:
+        match message:
+            case PhaseStart() if self.clock is None:
+                self._release()
+            case Others():
+                known = read_released(message.statistics, message.noise, self.dim)
+                check_share(*known, message.servers, self.rules)
+                self.outside = (*known, message.servers)
+                self._refresh()
+            case _:
+                raise InvalidMessage(f"a local server does not take a {type(message).__name__}")
+
+    def _release(self) -> None:
+        """Release what is due by its count, and tell it."""
+        self.releases.advance()
+        released = Statistics.of(self.releases.released, 0)
+        if released.count > self.told:
+            self.told = released.count
+            noise = float(self.releases.noise[0])
+            self.link.to_global(Sums(write_id(CLUSTER), write_statistics(released), noise))
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Compute the Gaussian anew from all that is known."""
+        known = [self.outside[:2]]
+        if self.rules.released_only:
+            own = Statistics.of(self.releases.released, 0)
+            known.append((own, float(self.releases.noise[0])))
+        else:
+            known.append((Statistics.of(self.model.users, 0), 0.0))
+        precision, vector = self.rules.prior.copy(), np.zeros(self.dim)
+        for statistics, noise in known:
+            Q, q = noisy_information(statistics.gram, statistics.moment, noise, self.rules.variance)
+            precision, vector = precision + Q, vector + q
+        self.model.covariance[0] = np.linalg.inv(precision)
+        self.model.vector[0] = vector
+        self.model.theta[0] = self.model.covariance[0] @ vector
+
+    @property
+    def counts(self) -> Counts:
+        return self.visitors.counts
+
+    @property
+    def observations(self) -> int:
+        return int(self.model.users.counts[0])
+
+    @property
+    def waiting(self) -> int:
+        return self.observations - self.told
+
+    @property
+    def served_by(self) -> Indices:
+        return np.zeros(len(self.counts), dtype=np.int64)
+
+    @property
+    def theta(self) -> Floats:
+        """Estimates of rewards as they are; what was learned from are centred ones."""
+        theta = np.tile(self.model.theta[0], (len(self.counts), 1))
+        if self.domain.constant is not None:
+            theta[:, -1] += CENTRE / self.domain.constant
+        return theta
+
+    @property
+    def ids(self) -> list[int]:
+        return [CLUSTER] if self.told else []
+
+    @property
+    def group_of(self) -> Indices:
+        return np.full(len(self.counts), CLUSTER if self.told else CLUSTER - 1)
+
+    def streams(self) -> dict[str, Stream]:
+        return self.releases.open_streams()
+
+    def overview(self) -> list[LocalOverview]:
+        """Everybody, if there is anybody."""
+        if not len(self.counts):
+            return []
+        heard, (others, _, servers) = CLUSTER if self.told else None, self.outside
+        users, own = len(self.counts), self.observations
+        return [LocalOverview(heard, heard, users, own, others.count, self.waiting, servers + 1)]
+
+    def state(self) -> State:
+        others, noise, servers = self.outside
+        arrays = flatten(self.model, "model.") | {"visits": self.counts}
+        arrays |= under("releases.", self.releases.state())
+        arrays |= pack_statistics([others], self.dim, "outside.")
+        clock = None if self.clock is None else self.clock.state()
+        return arrays, {"told": self.told, "noise": noise, "servers": servers, "clock": clock}
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        while len(self.counts) < len(arrays["visits"]):
+            self.add_user()
+        self.counts[:] = arrays["visits"]
+        for name, array in flatten(self.model, "model.").items():
+            array[...] = arrays[name]
+        self.releases.restore(inside("releases.", arrays), self.model.users)
+        (others,) = unpack_statistics(arrays, "outside.")
+        self.outside = (others, float(values["noise"]), int(values["servers"]))
+        self.told = int(values["told"])
+        if self.clock is not None:
+            self.clock.restore(values["clock"])
