@@ -93,7 +93,7 @@ def compare(name: str, rounds: int, seeds: int, jobs: int, folder: Path) -> list
     for label, values in regret.items():
         sent = np.mean([t.communications["total"][-1] for t in traces[label]])
         error = values.std(ddof=1) / sqrt(len(values)) if len(values) > 1 else 0.0
-        spent = [t.settings.get("privacy") for t in traces[label] if t.settings.get("privacy")]
+        spent = [t.settings["privacy"] for t in traces[label] if t.settings.get("privacy")]
         epsilon = max((report["spent"][0][0] for report in spent), default=None)
         rows.append(
             f"| {name} | {label} | {values.mean():.0f} ± {error:.0f} "

@@ -29,12 +29,14 @@ class Connection(asyncio.Protocol):
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         self._received += data
         head, end, body = self._received.partition(b"\r\n\r\n")
-        if end and len(body) == int(_LENGTH.search(head)[1]):
+        length = _LENGTH.search(head)
+        if end and length is not None and len(body) == int(length[1]):
             self._received = b""
             if head.startswith(b"HTTP/1.1 200"):
                 self._answer.set_result(body)

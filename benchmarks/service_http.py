@@ -27,7 +27,7 @@ import uvloop
 
 from fclub.service.fleet import Server
 from fclub.service.link.broker import free_port
-from load import (
+from load import (  # type: ignore[import-not-found]  # found when run as a script
     DIM,
     Round,
     forgetful_visit,

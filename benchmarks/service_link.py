@@ -67,7 +67,7 @@ async def measure(folder: Path, broker: LocalBroker, uploads: int) -> dict[str, 
 
 def _flows(node: LocalNode) -> bool:
     """Not too much is on the way, and no plan is awaited: while it is, uploads are held."""
-    return node.server.staged is None and node.channel.sent - node.channel.confirmed < 4 * BURST
+    return not node.server.unanswered and node.channel.sent - node.channel.confirmed < 4 * BURST
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from fclub.config import Parameter
 from fclub.environments.base import PLACEMENTS
-from fclub.experiments.run.experiment import Experiment, Parameter, Setting
+from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.runner import run
 
 ROUNDS, SEEDS = 100_000, tuple(range(1000, 1005))

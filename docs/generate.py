@@ -100,7 +100,8 @@ def configuration() -> str:
 
 def _keys(kind: Any, prefix: str) -> Iterator[tuple[str, list[str]]]:
     meanings = _meanings(kind)
-    for field in msgspec.inspect.type_info(kind).fields:
+    info: Any = msgspec.inspect.type_info(kind)
+    for field in info.fields:
         key = f"{prefix}{field.name}"
         if isinstance(field.type, msgspec.inspect.StructType):
             yield from _keys(field.type.cls, f"{key}.")
@@ -205,7 +206,8 @@ def http() -> str:
             GLOBAL: global_app(hub),
         }.items():
             lines = []
-            for route in app.routes:
+            routes: list[Any] = app.routes
+            for route in routes:
                 path = route.path.replace(":path", "")
                 method = next(m for m in ("POST", "GET") if m in route.methods)
                 text = GLOBAL_ROUTES.get(path) if title == GLOBAL else None
@@ -251,7 +253,7 @@ def errors() -> str:
     return "\n".join([*parts, table(["error", "is a", "meaning"], lines)])
 
 
-def _branches(kind: type, indent: str) -> list[str]:
+def _branches(kind: type[FclubError], indent: str) -> list[str]:
     lines, kinds = [], _children(kind)
     for child in kinds:
         last = child is kinds[-1]
@@ -260,11 +262,11 @@ def _branches(kind: type, indent: str) -> list[str]:
     return lines
 
 
-def _children(kind: type) -> list[type]:
+def _children(kind: type[FclubError]) -> list[type[FclubError]]:
     return [child for child in kind.__subclasses__() if child.__module__ == FclubError.__module__]
 
 
-def _descendants(kind: type) -> list[type]:
+def _descendants(kind: type[FclubError]) -> list[type[FclubError]]:
     return [kind, *(found for child in _children(kind) for found in _descendants(child))]
 
 

@@ -34,4 +34,4 @@ def main(url: str, token: str, visits: int = 200) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(sys.argv[1], sys.argv[2])

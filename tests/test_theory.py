@@ -1,6 +1,7 @@
 """The paper's bounds against formulas worked out apart from the code."""
 
 from math import inf, log, sqrt
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,8 @@ from fclub.errors import InvalidSetting
 from fclub.theory import Bound, Theory
 
 
-def papers(**changes: object) -> Theory:
-    setting: dict = {
+def papers(**changes: Any) -> Theory:
+    setting: dict[str, Any] = {
         "problem": Problem(40, 5, 10),
         "clusters": 4,
         "gap": sqrt(2),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -80,7 +82,7 @@ def test_an_assignment_needs_both_sides(entry: str) -> None:
         ("fclub-dc", {"sparse": "no"}),
     ],
 )
-def test_a_policy_takes_no_value_of_another_kind(name: str, parameters: dict[str, object]) -> None:
+def test_a_policy_takes_no_value_of_another_kind(name: str, parameters: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting, match=next(iter(parameters))):
         make_policy(name, **parameters)
 

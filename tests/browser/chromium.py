@@ -28,15 +28,15 @@ PATIENCE = 60
 @contextmanager
 def chromium() -> Iterator[Any]:
     """A browser with its console and network kept as logs."""
-    found = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
-    if not all(found.values()):
+    browser, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    if browser is None or chromedriver is None:
         pytest.skip("chromium and chromium-driver are not installed")
     options = webdriver.ChromeOptions()
-    options.binary_location = found["chromium"]
+    options.binary_location = browser
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(found["chromedriver"]))
+    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
     try:
         yield driver
     finally:

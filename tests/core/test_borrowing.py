@@ -1,14 +1,16 @@
 """Borrowed arrays are the same arrays, and nothing is freed too early or kept too long."""
 
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import pytest
-from numba.core import config
+from numba.core import config as numba_config
 
 from fclub.core.compiling import borrowed, for_types
+
+CONFIG: Any = numba_config
 
 
 class Inner(NamedTuple):
@@ -22,7 +24,7 @@ class Outer(NamedTuple):
     rng: np.random.Generator
 
 
-def add_draws(state, rounds):  # type: ignore[no-untyped-def]
+def add_draws(state, rounds):
     state = borrowed(state)
     for _ in range(rounds):
         part = state.inner
@@ -35,7 +37,7 @@ def make() -> Outer:
     return Outer(Inner(np.zeros((2, 3)), np.zeros(2)), 2.0, np.random.default_rng(3))
 
 
-@pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
+@pytest.mark.skipif(CONFIG.DISABLE_JIT, reason="nothing is compiled")
 def test_a_borrowed_state_is_the_callers() -> None:
     compiled, plain = make(), make()
     arrays = (*compiled.inner, compiled.rng)
@@ -54,7 +56,7 @@ def test_a_borrowed_state_is_the_callers() -> None:
     assert compiled.rng.random() == plain.rng.random()
 
 
-@pytest.mark.skipif(not config.DISABLE_JIT, reason="kernels are compiled")
+@pytest.mark.skipif(not CONFIG.DISABLE_JIT, reason="kernels are compiled")
 def test_without_a_compiler_it_is_the_value_itself() -> None:
     state = make()
     assert borrowed(state) is state

@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def fixed(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("first", [0, 1, 2])
 def test_a_direct_call_equals_the_usual_one_whatever_comes_in(first: int) -> None:
     """Views with gaps, other numbers and kinds: no argument is taken for what it is not."""
-    calls = [
+    calls: list[tuple[Any, Any, Any]] = [
         (1, WIDE[:3], 1),
         (1, WIDE[:3], 0.5),
         (np.int32(0), WIDE[::4], np.float64(0.25)),

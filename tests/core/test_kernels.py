@@ -2,6 +2,7 @@
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,10 +65,11 @@ def test_elementwise(seed: int, d: int) -> None:
     np.testing.assert_allclose(out, matrix @ a, atol=1e-12)
     assert kernels.dot(a, b) == pytest.approx(a @ b, abs=1e-12)
     assert kernels.distance(a, b) == pytest.approx(np.linalg.norm(a - b), abs=1e-12)
-    for kernel, twin in (
+    pairs: list[tuple[Any, Any]] = [
         (kernels.add_outer, lambda: matrix + weight * np.outer(a, a)),
         (kernels.add_matrix, lambda: matrix + weight * other),
-    ):
+    ]
+    for kernel, twin in pairs:
         expected, changed = twin(), matrix.copy()
         kernel(changed, a if kernel is kernels.add_outer else other, weight)
         np.testing.assert_allclose(changed, expected, atol=1e-12)

@@ -99,7 +99,9 @@ def probabilities(logs: np.ndarray) -> np.ndarray:
     return np.asarray(weights / weights.sum())
 
 
-def given(mean: np.ndarray, covariance: np.ndarray, X: np.ndarray, y: np.ndarray, v: float) -> tuple:
+def given(
+    mean: np.ndarray, covariance: np.ndarray, X: np.ndarray, y: np.ndarray, v: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """θ ~ N(mean, covariance) after rewards y for X."""
     gain = covariance @ X.T @ np.linalg.inv(X @ covariance @ X.T + v * np.eye(len(y)))
     return mean + gain @ (y - X @ mean), covariance - gain @ X @ covariance, np.eye(DIM) - gain @ X
@@ -113,7 +115,7 @@ def test_a_user_is_served_by_the_mixture_given_all_its_data(visits: int) -> None
     serve(model_of(beliefs), 0, X.T @ X, X.T @ y, mean, covariance)
     v = float(beliefs.scalars[VARIANCE])
     weights = probabilities(log_evidences(beliefs, X, y))
-    parts = []
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
     for c, C in zip(beliefs.centres, beliefs.uncertainty, strict=True):
         theta, spread, pull = given(c, beliefs.within, X, y, v)
         parts.append((theta, spread + pull @ C @ pull.T))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from fclub.errors import DataMissing, InvalidFile, InvalidSetting, NotStarted
 Find = Callable[[str], Path]
 
 
-def started(name: str, seed: int = 0, **parameters: object) -> fclub.Environment:
-    environment = fclub.make_environment(name, **parameters)  # type: ignore[arg-type]
+def started(name: str, seed: int = 0, **parameters: Any) -> fclub.Environment:
+    environment = fclub.make_environment(name, **parameters)
     environment.start(seed)
     return environment
 

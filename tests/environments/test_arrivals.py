@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ def visitors(environment: fclub.Environment, rounds: int = ROUNDS, seed: int = 3
     return found
 
 
-def synthetic(**parameters: object) -> fclub.Environment:
-    return fclub.make_environment("synthetic", users=30, dim=3, items=2, **parameters)  # type: ignore[arg-type]
+def synthetic(**parameters: Any) -> fclub.Environment:
+    return fclub.make_environment("synthetic", users=30, dim=3, items=2, **parameters)
 
 
 def deviation(counts: Indices, expected: object) -> float:

@@ -9,6 +9,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -216,10 +217,12 @@ def test_a_file_of_another_size_is_another_file(
 ) -> None:
     file = write_ratings()
     truth = read_ratings(file)
-    size = {"ratings": len(truth), "users": len(truth.user_ids)}
+    size: dict[str, Any] = {"ratings": len(truth), "users": len(truth.user_ids)}
     monkeypatch.setitem(DATASETS, NAME, dataclasses.replace(DATASETS[NAME], **size))
     assert install(NAME, file).verified == "count"
-    Path(installed(NAME).path).unlink()
+    manifest = installed(NAME)
+    assert manifest is not None
+    Path(manifest.path).unlink()
     size[wrong] += 1
     monkeypatch.setitem(DATASETS, NAME, dataclasses.replace(DATASETS[NAME], **size))
     with pytest.raises(InvalidFile, match=f"{wrong}, this file .* it is another one"):

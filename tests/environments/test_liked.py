@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +22,9 @@ from fclub.experiments.run.runner import run
 Write = Callable[..., Path]
 
 
-def make(path: Path, **parameters: object) -> Liked:
+def make(path: Path, **parameters: Any) -> Liked:
     settings = {"users": 12, "servers": 3, "dim": 4, "items": 5, "size": 40} | parameters
-    return Liked(path=str(path), **settings)  # type: ignore[arg-type]
+    return Liked(path=str(path), **settings)
 
 
 def test_the_held_out_share_of_every_user_is_exact(write_ratings: Write) -> None:
@@ -163,7 +164,8 @@ def test_everybody_who_rated_enough_may_come(write_ratings: Write) -> None:
     assert everybody.problem.users == 60
     some = make(path, users=None, enough=21)
     assert some.problem.users == (some.counts >= 21).sum() < 60
-    assert Liked(**everybody.get_params()).problem.users == 60
+    again: Any = everybody.get_params()
+    assert Liked(**again).problem.users == 60
     everybody.start(0)
     assert (np.diff(everybody.world.catalogue.starts) >= 5).all()
 

@@ -1,5 +1,7 @@
 """The synthetic environment: placement, vectors, items, rewards and refusals."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from fclub.errors import InvalidInput, InvalidSetting, NotStarted, UnknownName
 kinds = st.sampled_from(["authors", "orthogonal"])
 
 
-def started(seed: int = 0, **parameters: object) -> LinearEnvironment:
+def started(seed: int = 0, **parameters: Any) -> LinearEnvironment:
     environment = fclub.make_environment("synthetic", **parameters)
     environment.start(seed)
     return environment  # type: ignore[return-value]

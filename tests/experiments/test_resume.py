@@ -39,7 +39,8 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def run_and_kill(folder: Path, after: int) -> None:
     """Start a run in processes of its own and kill them all once `after` rounds are reported."""
-    command = [sys.executable, "-c", CHILD, str(folder), msgspec.json.encode(EXPERIMENT)]
+    experiment = msgspec.json.encode(EXPERIMENT).decode()
+    command = [sys.executable, "-c", CHILD, str(folder), experiment]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as child:
         assert child.stdout is not None
         for line in child.stdout:

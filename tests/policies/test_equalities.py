@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,7 +142,7 @@ class RoundRobin(Synthetic):
         self._user = self._turn
         return self._user, items
 
-    def pack(self) -> None:
+    def pack(self) -> Any:
         """Compiled code draws its own arrivals."""
 
 

@@ -5,7 +5,9 @@ inverses are computed afresh, the tree keeps every node. It draws its noise in t
 servers draw theirs, so even the private policy must make the same choices.
 """
 
+from collections.abc import Callable
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ def width(count: int) -> float:
     return np.sqrt((1 + np.log(1 + count)) / (1 + count))
 
 
-def connected(nodes: list, linked: set) -> list[tuple]:
+def connected(nodes: list[Any], linked: set[frozenset[Any]]) -> list[tuple[Any, ...]]:
     """Connected components, in the order of their first nodes."""
     parts, left = [], list(nodes)
     while left:
@@ -40,8 +42,9 @@ def connected(nodes: list, linked: set) -> list[tuple]:
 class Tree:
     """Alg. 5 with every node kept: node (height, index) covers leaves index·2^height …"""
 
-    def __init__(self, draw, side: int) -> None:
-        self.draw, self.side, self.leaves, self.nodes = draw, side, 0, {}
+    def __init__(self, draw: Callable[[int], np.ndarray], side: int) -> None:
+        self.draw, self.side, self.leaves = draw, side, 0
+        self.nodes: dict[tuple[int, int], np.ndarray] = {}
 
     def next_partial_sum(self) -> np.ndarray:
         self.leaves += 1
@@ -56,7 +59,14 @@ class Tree:
 
 
 class Reference:
-    def __init__(self, environment, protocol: Protocol, bounds: NoiseBounds, detect: bool, rng) -> None:
+    def __init__(
+        self,
+        environment: fclub.Environment,
+        protocol: Protocol,
+        bounds: NoiseBounds,
+        detect: bool,
+        rng: np.random.Generator,
+    ) -> None:
         self.problem, self.server_of = environment.problem, environment.server_of
         self.p, self.bounds, self.rng, self.detect = protocol, bounds, rng, detect
         n, d = self.problem.users, self.problem.dim
@@ -116,8 +126,11 @@ class Reference:
         self.group_of = {c: k for k, g in enumerate(groups) for c in g}
         self.G = [[sum(reports[c][part] for c in g) for part in range(3)] for g in groups]
         self.S = {c: [np.copy(part) for part in self.G[self.group_of[c]]] for c in clusters}
-        self.pending = {c: [np.zeros((d, d)), np.zeros(d), 0] for c in clusters}
-        self.H, self.buffer = {}, {}
+        self.pending: dict[LocalCluster, list[Any]] = {
+            c: [np.zeros((d, d)), np.zeros(d), 0] for c in clusters
+        }
+        self.H: dict[LocalCluster, np.ndarray] = {}
+        self.buffer: dict[LocalCluster, list[Any]] = {}
         for c in clusters:
             self.renew_buffer(c)
 
@@ -182,7 +195,7 @@ class Reference:
             self.pending[c] = [0 * part for part in self.pending[c]]
 
     @staticmethod
-    def sum(a: list, b: list) -> list:
+    def sum(a: list[Any], b: list[Any]) -> list[Any]:
         return [first + second for first, second in zip(a, b, strict=True)]
 
 

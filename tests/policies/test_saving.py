@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
 
 
 class _Boom:
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return (pytest.fail, ("a pickle was executed",))
 
 
@@ -113,7 +114,7 @@ def test_pickles_are_never_executed(tmp_path: Path) -> None:
         fclub.Policy.load(path)
 
 
-def rewritten(path: Path, arrays: dict | None = None, **changes: object) -> Path:
+def rewritten(path: Path, arrays: dict[str, Any] | None = None, **changes: Any) -> Path:
     """A file like the saved one, but for some arrays or parts of its header."""
     old, header = read_npz(path, "fclub-policy", VERSION)
     write_npz(path, old | (arrays or {}), header | changes)
@@ -122,7 +123,7 @@ def rewritten(path: Path, arrays: dict | None = None, **changes: object) -> Path
 
 @pytest.mark.parametrize("name", ["fclub-dc", "sclub", "linucb"])
 def test_files_that_contradict_themselves_are_refused(name: str, tmp_path: Path) -> None:
-    for changes in (
+    cases: list[dict[str, Any]] = [
         {"version": 99},
         {"format": "other"},
         {"policy": "nobody"},
@@ -133,7 +134,8 @@ def test_files_that_contradict_themselves_are_refused(name: str, tmp_path: Path)
         {"values": 3} if name == "fclub-dc" else {"observations": "many"},
         {"arrays": {"server_of": np.array([0, 1])}},
         {"arrays": {"server_of": np.array([0, 1, 0, 1, 0, 9])}},
-    ):
+    ]
+    for changes in cases:
         path = tmp_path / "policy.npz"
         started(name).save(path)
         rewritten(path, **changes)

@@ -1,5 +1,7 @@
 """Impossible settings are refused by a name that carries the value."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -34,7 +36,7 @@ from fclub.policies.registry import POLICIES
         ("linucb", "alpha", 2.0),
     ],
 )
-def test_parameters(name: str, parameter: str, value: object) -> None:
+def test_parameters(name: str, parameter: str, value: Any) -> None:
     with pytest.raises(InvalidSetting, match=parameter) as refusal:
         fclub.make_policy(name, **{parameter: value})
     assert refusal.value.value is value or refusal.value.value == value
@@ -52,7 +54,7 @@ def test_parameters(name: str, parameter: str, value: object) -> None:
         {"users": 4, "servers": 1, "dim": 2, "constant": 1.5},
     ],
 )
-def test_problems(sizes: dict) -> None:
+def test_problems(sizes: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting):
         fclub.Problem(**sizes)
 

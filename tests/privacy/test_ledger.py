@@ -1,6 +1,7 @@
 """The ledger adds up what was released, refuses the rest, and survives a file."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,8 +18,8 @@ from fclub.privacy.mechanisms import Mechanism, Tree, calibrate
 BUDGET = (1.0, 0.1)
 
 
-def make_ledger(**settings: object) -> Ledger:
-    return Ledger(CDP, *BUDGET, **settings)  # type: ignore[arg-type]
+def make_ledger(**settings: Any) -> Ledger:
+    return Ledger(CDP, *BUDGET, **settings)
 
 
 def full_stream(releases: int = 8) -> Mechanism:

@@ -1,5 +1,7 @@
 """The sensitivity is an upper bound that a search comes close to and never beats."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -78,7 +80,7 @@ def test_no_pair_of_any_domain_is_further_apart(
 
 
 def test_values_of_the_notes() -> None:
-    near = {"rel": 10 * NORM_TOLERANCE}
+    near: dict[str, Any] = {"rel": 10 * NORM_TOLERANCE}
     assert sensitivity(Domain()) == pytest.approx(2.0, **near)
     assert sensitivity(Domain(low=-0.5, high=0.5)) == pytest.approx(1.25, **near)
     assert sensitivity(Domain(low=-0.5, high=0.5, constant=HALF)) == pytest.approx(1.25, **near)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import numpy as np
 import pytest
@@ -236,7 +237,8 @@ def test_a_server_without_users_answers_when_the_first_one_comes() -> None:
     local.restore(*before.state())
     assert local.asked == 1
     local.observe(local.add_user(), EAST, 1.0)
-    assert (local.asked, hub.reported + local.waiting) == (None, 1)
+    after: Any = local
+    assert (after.asked, hub.reported + local.waiting) == (None, 1)
 
 
 def test_users_who_come_while_the_first_plan_is_awaited_are_in_it() -> None:
@@ -249,8 +251,9 @@ def test_users_who_come_while_the_first_plan_is_awaited_are_in_it() -> None:
     assert len(local.staged.labels) == row + 1
     link_of(hub).kept.popleft()
     link_of(hub).return_of(0)
-    assert local.staged is None
-    assert local.cluster_of.tolist() == [0, 0]
+    after: Any = local
+    assert after.staged is None
+    assert after.cluster_of.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("fresh_users", [1, 2])

@@ -1,5 +1,7 @@
 """What the printed mechanism enters in the ledger, and that it stops at its budget."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -61,7 +63,7 @@ def test_exact_statistics_are_not_charged() -> None:
     books.catch_up(1, 0, 3, 20)
 
 
-def started(**parameters: object) -> tuple[fclub.Policy, fclub.Environment]:
+def started(**parameters: Any) -> tuple[fclub.Policy, fclub.Environment]:
     environment = fclub.make_environment("synthetic", **SMALL)
     environment.start(3)
     policy = fclub.make_policy("cdp-fclub-dc", **parameters)

@@ -1,6 +1,7 @@
 """Nothing is lost or counted twice between users, buffers, global and pending statistics."""
 
 from math import log
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,7 +181,7 @@ def test_lemma_1_covers_theta(
 
 
 def test_a_server_without_users_takes_no_part() -> None:
-    policy = fclub.make_policy("fclub-dc")
+    policy: Any = fclub.make_policy("fclub-dc")
     policy.start(Problem(3, 3, 2), [0, 0, 2], seed=0)
     for user in (0, 1, 2, 2, 1, 0, 0):
         index = policy.recommend(user, np.eye(2))

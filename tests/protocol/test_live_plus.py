@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ SHAPE = Shape(DIM, clusters=10, constant=HALF)
 QUICK = {"first_release": 4, "release_ratio": 1.5, "ratio": 1.3, "sweeps": 8}
 
 
-def federation(name: str = "fclub-plus", **parameters: object) -> tuple[list[PlusLocal], PlusGlobal]:
+def federation(name: str = "fclub-plus", **parameters: Any) -> tuple[list[Any], Any]:
     """Two servers without users, each with its own clock."""
     family = make_family(name, SHAPE, QUICK | parameters)
     link, ledger = InProcessLink(family.decode), family.ledger(seeded=True)

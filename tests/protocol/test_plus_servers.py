@@ -1,7 +1,7 @@
 """The mixture policies between servers: what is sent, what it depends on, what is refused."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ ROUNDS = 300
 pytestmark = pytest.mark.usefixtures("recorded")
 
 
-def started(name: str, **parameters: object) -> tuple[FederatedPolicy, fclub.Environment]:
+def started(name: str, **parameters: Any) -> tuple[Any, fclub.Environment]:
     environment = fclub.make_environment("synthetic", **SMALL)
     environment.start(4)
     policy = fclub.make_policy(name, **(QUICK | parameters))
@@ -192,6 +192,7 @@ def test_only_news_is_sent() -> None:
     policy, environment = started("cdp-fclub-plus", level="transcript")
     play(policy, environment)
     told: set[tuple[object, ...]] = set()
+    entries: list[tuple[object, ...]]
     for sent in policy.link.sent:
         match sent.message:
             case m.Digest(news=news):
@@ -217,8 +218,8 @@ def test_a_server_that_does_not_share_says_nothing() -> None:
     assert len(policy.labels_) == 9
 
 
-def snapshot(end: object) -> str:
-    arrays, values = end.state()  # type: ignore[attr-defined]
+def snapshot(end: Any) -> str:
+    arrays, values = end.state()
     return repr([(name, array.tobytes()) for name, array in arrays.items()]) + repr(values)
 
 
@@ -316,13 +317,17 @@ class World(NamedTuple):
 TAU = 120
 
 
+def opposite(reward: float) -> float:
+    return 1.0 - reward
+
+
 def world(level: str, flipped: bool) -> World:
     """A run in which the reward of one round may be the opposite."""
     policy, environment = started("cdp-fclub-plus", level=level, first_release=25)
     choices, estimates, release = [], [], None
     for t in range(ROUNDS):
         flip = flipped and t == TAU
-        ((user, index, _, _),) = play(policy, environment, 1, lambda y, flip=flip: 1 - y if flip else y)
+        ((user, index, _, _),) = play(policy, environment, 1, opposite if flip else float)
         choices.append(index)
         estimates.append(policy.theta_)
         if t == TAU:
@@ -335,8 +340,8 @@ def world(level: str, flipped: bool) -> World:
     return World(policy, choices, estimates, release)
 
 
-def sent_until(policy: FederatedPolicy, observations: int) -> list[bytes]:
-    """The bytes of all phases that started before so many observations."""
+def sent_until(policy: Any, observations: int) -> list[bytes]:
+    """The bytes of all phases that started before this number of observations."""
     clock = type(policy.clock)(ratio=policy.clock.ratio)
     phases = sum(clock.advance(t) for t in range(observations))
     starts = [i for i, s in enumerate(policy.link.sent) if isinstance(s.message, PhaseStart)]

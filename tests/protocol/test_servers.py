@@ -1,5 +1,7 @@
 """What crosses the link, what its ids mean, and what servers refuse."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -30,7 +32,7 @@ FEDERATED = ["cdp-fclub-dc", "fclub-dc", "fclub", "homo-dc", "homo"]
 SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
 
 
-def started(name: str, **parameters: float) -> tuple[FederatedPolicy, fclub.Environment]:
+def started(name: str, **parameters: float) -> tuple[Any, fclub.Environment]:
     environment = fclub.make_environment("synthetic", **SMALL)
     environment.start(4)
     policy = fclub.make_policy(name, **parameters)

@@ -67,10 +67,12 @@ def test_a_server_with_more_than_few_users_learns_types() -> None:
 def test_the_compiled_loop_equals_the_readable_one(share: bool, users: int, few: int) -> None:
     """With types everywhere, with types on some servers, with types nowhere."""
     traces = []
-    for fast in (True, False):
+    for compiled in (True, False):
         environment = make_environment("synthetic", users=users, clusters=3, servers=5, dim=4, items=5)
         policy = make_policy("fclub-plus", few=few, types=5, share=share)
-        traces.append(fclub.simulate(policy, environment, 600, seed=5, fast=fast, record_choices=True))
+        traces.append(
+            fclub.simulate(policy, environment, 600, seed=5, fast=compiled, record_choices=True)
+        )
     fast, slow = traces
     assert np.array_equal(fast.choices, slow.choices)
     assert np.array_equal(fast.regret, slow.regret)
@@ -169,7 +171,7 @@ def test_without_a_constant_estimates_are_told_as_they_are() -> None:
     assert first[liked].min() > first[[0, 2, 4]].max()
 
 
-def live(servers: int = 2, **parameters: Any) -> tuple[list[GrowingLocal], PlusGlobal, list[Any]]:
+def live(servers: int = 2, **parameters: Any) -> tuple[list[Any], Any, list[Any]]:
     """Servers without users, each with its own clock, and everything that is sent."""
     family = make_family("fclub-plus", Shape(DIM, 100, HALF), LIVE | parameters)
     link, made = InProcessLink(family.decode), []

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -32,12 +33,12 @@ HTTP = Http(
 )
 
 
-def local_settings(path: Path, **changes: object) -> LocalSettings:
-    given = {"model": Model(dim=DIM), "store": str(path / "local.db"), "http": HTTP}
+def local_settings(path: Path, **changes: Any) -> LocalSettings:
+    given: dict[str, Any] = {"model": Model(dim=DIM), "store": str(path / "local.db"), "http": HTTP}
     return LocalSettings(**(given | changes))
 
 
-def offer(rng: np.random.Generator, count: int = 5, dim: int = DIM) -> list[dict[str, object]]:
+def offer(rng: np.random.Generator, count: int = 5, dim: int = DIM) -> list[dict[str, Any]]:
     rows = rng.standard_normal((count, dim))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return [{"id": f"item-{k}", "features": row.tolist()} for k, row in enumerate(rows)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.random import SeedSequence
@@ -125,7 +126,7 @@ class OwnClocks(FederatedPolicy):
         self.federation = Live(self.family, self.rows.row_of, self.rows.first, seed, seeded)
 
 
-def in_process(name: str, environment: Synthetic, **parameters: object) -> Policy:
+def in_process(name: str, environment: Synthetic, **parameters: Any) -> Policy:
     """The simulation's policy, with phases started as in a live federation."""
     if name.endswith("plus"):
         mixture = OwnClocks(name, PRESETS[name], **parameters)
@@ -133,14 +134,14 @@ def in_process(name: str, environment: Synthetic, **parameters: object) -> Polic
         for server in mixture.servers.values():
             server.clock, server.rng = mixture.family.clock(), np.random.default_rng(0)
         return mixture
-    policy = make_policy(name, cluster_bound=CLUSTER_BOUND, **parameters)
+    policy: Any = make_policy(name, cluster_bound=CLUSTER_BOUND, **parameters)
     policy.start(environment.problem, environment.server_of, seed=0)
     policy.after_round = policy.hub.advance
     policy.hub.clock.phase = policy.hub.phase
     return policy
 
 
-def model_of(environment: Synthetic, policy: str, **parameters: object) -> Model:
+def model_of(environment: Synthetic, policy: str, **parameters: Any) -> Model:
     problem = environment.problem
     return Model(
         policy=policy,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -49,18 +50,19 @@ class Fuzz:
 
     def __init__(self, client: httpx.Client, runner: Runner) -> None:
         self.schemathesis = pytest.importorskip("schemathesis")
+        assert isinstance(runner.node, LocalNode)
         self.client, self.node = client, runner.node
         self.schema = self.schemathesis.openapi.from_url(f"{client.base_url}/openapi.json")
         self.answers: Counter[tuple[str, int]] = Counter()
         self.decision = ""
 
-    def cases(self, path: str, method: str) -> st.SearchStrategy[object]:
+    def cases(self, path: str, method: str) -> st.SearchStrategy[Any]:
         """Bodies that fit the description, and bodies that do not."""
         operation = self.schema[path][method]
         modes = self.schemathesis.GenerationMode
         return st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in modes))
 
-    def send(self, case: object, known: bool) -> None:
+    def send(self, case: Any, known: bool) -> None:
         if known and self.decision and isinstance(case.body, dict) and "decision" in case.body:
             case.body["decision"] = self.decision
         before = state(self.node)

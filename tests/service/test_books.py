@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -44,13 +45,15 @@ def stored(pump: Pump, name: str) -> list[tuple[int, ReleaseEvent]]:
     return [(frame, msgspec.json.decode(event, type=ReleaseEvent)) for frame, event in rows]
 
 
-def test_every_message_has_its_entries_in_its_own_transaction(tmp_path: Path) -> None:
+def test_every_message_has_its_entries_in_its_own_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The changes that hold a frame hold the entries of what is in it."""
     pump, environment = federation(tmp_path, PRIVATE, 0)
     node, seen = pump.locals["s0"], 0
     commit = pump._commit
 
-    def watched(one: object) -> object:
+    def watched(one: Any) -> Any:
         nonlocal seen
         if one is node:
             sql = [sql for sql, _ in node.changes.statements]
@@ -60,7 +63,7 @@ def test_every_message_has_its_entries_in_its_own_transaction(tmp_path: Path) ->
             seen += frames
         return commit(one)
 
-    pump._commit = watched
+    monkeypatch.setattr(pump, "_commit", watched)
     play(pump, environment, 80)
     assert seen > 10
     assert node.books.unaccounted() == 0
@@ -124,17 +127,19 @@ def test_a_ledger_that_was_tampered_with_is_noticed(tmp_path: Path, sql: str, sn
         pump.open_local("s0")
 
 
-def test_over_budget_it_recommends_and_learns_but_reports_no_more(tmp_path: Path) -> None:
+def test_over_budget_it_recommends_and_learns_but_reports_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pump, environment = federation(tmp_path, SPENDTHRIFT, 0, servers=1)
     node, notices = pump.locals["s0"], []
     take = node.take
 
-    def noted() -> object:
+    def noted() -> Any:
         changes = take()
         notices.extend(changes.notices)
         return changes
 
-    node.take = noted
+    monkeypatch.setattr(node, "take", noted)
     for _ in range(30):
         play(pump, environment, 20)
         pump.hub.close_phase()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -186,10 +187,10 @@ def test_without_delay_the_limit_is_everything() -> None:
     assert events_limit(rules, 3, 100, 4, 5) == 400.0
 
 
-def first_events(client: httpx.Client, number: int) -> list[tuple[str, object]]:
+def first_events(client: httpx.Client, number: int) -> list[tuple[str, Any]]:
     with client.stream("GET", "/v1/live") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
-        found: list[tuple[str, object]] = []
+        found: list[tuple[str, Any]] = []
         name = ""
         for line in answer.iter_lines():
             kind, _, rest = line.partition(": ")

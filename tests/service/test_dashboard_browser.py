@@ -43,7 +43,8 @@ def simulated_hub(path: Path, model: Model, servers: int) -> Iterator[tuple[http
     names = [f"server-{k}" for k in range(servers)]
     store = str(path / "global.db")
     settings = GlobalSettings(model=model, store=store, servers=names, http=HTTP)
-    node, monitor, board = global_node(settings), Monitor("global"), {}
+    node, monitor = global_node(settings), Monitor("global")
+    board: dict[str, DirectWire] = {}
     for name in names:
         DirectWire(name, board)
     runner = Runner(node, DirectWire(GLOBAL, board), monitor, resend_seconds=3600.0)
@@ -94,7 +95,8 @@ def metrics_of(page: str) -> str:
 
 
 def value_in(metrics: str, name: str) -> float:
-    return float(re.search(rf"^{re.escape(name)} (\S+)$", metrics, re.MULTILINE)[1])
+    (value,) = re.findall(rf"^{re.escape(name)} (\S+)$", metrics, re.MULTILINE)
+    return float(value)
 
 
 def test_merges_and_splits_are_seen_as_they_happen(driver: Any, pages: dict[str, str]) -> None:

@@ -33,7 +33,9 @@ def federation(path: Path, policy: str, rounds: int = 40) -> Pump:
     """Two servers after a few visits."""
     environment = Synthetic(users=4, clusters=2, servers=2, dim=DIM, items=4)
     environment.start(0)
-    soon = {"first_release": 4, "release_ratio": 1.5} if policy == "cdp-fclub-plus" else {}
+    soon: dict[str, Any] = (
+        {"first_release": 4, "release_ratio": 1.5} if policy == "cdp-fclub-plus" else {}
+    )
     pump = Pump(path, Model(policy=policy, dim=DIM, parameters=soon), 2)
     for user, items, reward in visits(environment, rounds):
         node = pump.locals[f"s{environment.server_of[user]}"]
@@ -282,7 +284,10 @@ def fuzz(pump: Pump, pick: st.DataObject) -> None:
 
 CASES = int(os.environ.get("FCLUB_FUZZ_MESSAGES", "1000"))
 """How many messages of each kind of federation; the full form is 10,000."""
-FUZZ = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+FUZZ: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture],
+}
 
 
 @settings(max_examples=100, **FUZZ)

@@ -83,7 +83,8 @@ class LonelyLocal:
     @property
     def theta(self) -> Floats:
         eye = self.ridge * np.eye(self.users.moment.shape[1])
-        return np.linalg.solve(self.users.gram + eye, self.users.moment[..., None])[..., 0]
+        theta: Any = np.linalg.solve(self.users.gram + eye, self.users.moment[..., None])[..., 0]
+        return theta
 
     @property
     def group_of(self) -> Indices:
@@ -184,7 +185,7 @@ class Lonely:
 
 class LonelyConstants:
     def __init__(self, parameters: Mapping[str, Parameter]) -> None:
-        self.ridge = parameters["ridge"]
+        self.ridge = float(parameters["ridge"] or 0.0)
 
     def family(self, shape: Shape) -> Lonely:
         return Lonely(shape, self.ridge)

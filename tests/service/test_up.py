@@ -34,7 +34,7 @@ from .conftest import TOKEN, local_settings, offer, serving
 EXAMPLE = Path(__file__).parents[2] / "examples" / "shop.py"
 
 
-def fclub(*words: str, **options: object) -> subprocess.Popen[str]:
+def fclub(*words: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "fclub", *words],
         text=True,

@@ -4,6 +4,7 @@ import gc
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fclub.policies.saving import read_npz, write_npz
 from fclub.simulation.trace import FORMAT, VERSION, checkpoints
 
 
-def small(**changes: object) -> fclub.Environment:
+def small(**changes: Any) -> fclub.Environment:
     sizes = {"users": 8, "clusters": 2, "servers": 2, "dim": 3, "items": 4}
     return fclub.make_environment("synthetic", **sizes | changes)
 
@@ -46,7 +47,7 @@ def test_memory_of_the_readable_loop_does_not_grow() -> None:
 def drift(policy: fclub.Policy) -> float:
     """How far the kept inverses are from inverses: the largest entry of A⁻¹A − I."""
     worst = 0.0
-    for server in policy.servers.values():  # type: ignore[attr-defined]
+    for server in policy.servers.values():
         local = server.clusters
         for c in np.flatnonzero(local.fresh):
             for kept, matrix in (
@@ -127,7 +128,7 @@ def test_bad_arguments(rounds: int, seed: int) -> None:
 
 
 class Walked(Synthetic):
-    def pack(self) -> None:
+    def pack(self) -> Any:
         """Has to be played visit by visit."""
 
 
@@ -155,7 +156,12 @@ def test_traces_are_equal_if_all_but_their_time_is() -> None:
     assert first == same
     assert first != fclub.simulate("linucb", small(), 100, seed=2)
     assert first != "linucb"
-    for change in ({"labels": first.labels + 1}, {"settings": {}}, {"communications": {}}):
+    changes: list[dict[str, Any]] = [
+        {"labels": first.labels + 1},
+        {"settings": {}},
+        {"communications": {}},
+    ]
+    for change in changes:
         assert first != replace(first, **change)
 
 
