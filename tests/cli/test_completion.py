@@ -20,6 +20,8 @@ def fclub(*arguments: str, **variables: str) -> str:
     [
         ("fclub re", ["reproduce", "report", "replay"]),
         ("fclub run --pol", ["--policy"]),
+        ("fclub run --policy sc", ["sclub"]),
+        ("fclub run --env li", ["liked"]),
         ("fclub privacy --de", ["--delta"]),
     ],
 )

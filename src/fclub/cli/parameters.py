@@ -1,13 +1,15 @@
-"""`--set OWNER.NAME=VALUE`: parameters of policies, and of the environment, on the command line."""
+"""`--policy`, `--env` and `--set OWNER.NAME=VALUE`: what is run, and with which parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import typer
+
 from fclub.config import require
-from fclub.environments.registry import defaults_of
-from fclub.policies.registry import POLICIES
+from fclub.environments.registry import ENVIRONMENTS, defaults_of, find_environment
+from fclub.policies.registry import POLICIES, find_policy
 from fclub.values import parse_value, split_assignment
 
 Parameters = dict[str, Any]
@@ -15,6 +17,26 @@ Parameters = dict[str, Any]
 ENVIRONMENT = "env"
 FORM = "POLICY.NAME=VALUE or env.NAME=VALUE"
 HELP = f"{FORM}; repeatable."
+
+
+REFERENCE = "a name, path.py:Class or module:Class"
+
+
+def policy_option(otherwise: str = "") -> Any:
+    words = f"A policy: {REFERENCE}; repeatable. {otherwise}".strip()
+    return typer.Option(help=words, autocompletion=_policies)
+
+
+def environment_option() -> Any:
+    return typer.Option(help=f"The environment: {REFERENCE}.", autocompletion=_environments)
+
+
+def _policies(incomplete: str) -> list[str]:
+    return [name for name in POLICIES if name.startswith(incomplete)]
+
+
+def _environments(incomplete: str) -> list[str]:
+    return [name for name in ENVIRONMENTS if name.startswith(incomplete)]
 
 
 def parse_parameters(
@@ -27,8 +49,8 @@ def parse_parameters(
     found: dict[str, Parameters] = {}
     for entry in entries or []:
         path, text = split_assignment(entry, FORM)
-        owner, _, key = path.partition(".")
-        require(bool(key), f"--set takes {FORM}", entry)
+        owner, _, key = path.rpartition(".")
+        require(bool(owner and key), f"--set takes {FORM}", entry)
         require(owner in (ENVIRONMENT, *policies), "--set names a policy that is not run", owner)
         known = _defaults(owner, environment)
         found.setdefault(owner, {})[key] = parse_value(path, text, known.get(key))
@@ -36,7 +58,6 @@ def parse_parameters(
 
 
 def _defaults(owner: str, environment: str | None) -> Mapping[str, Any]:
-    """Parameters of a policy; none for one that does not exist, which is refused when it is made."""
     if owner == ENVIRONMENT:
-        return {} if environment is None else defaults_of(environment)
-    return POLICIES[owner].defaults if owner in POLICIES else {}
+        return {} if environment is None else defaults_of(find_environment(environment))
+    return find_policy(owner).defaults

@@ -16,7 +16,7 @@ from fclub.cli.console import rounds_bar
 from fclub.config import require
 from fclub.environments.data.log_file import read_log
 from fclub.environments.replay import Estimate, ReplayResult, evaluate_replay
-from fclub.policies.registry import make_policy
+from fclub.experiments.run.experiment import Setting
 
 app = typer.Typer(add_completion=False)
 
@@ -47,7 +47,7 @@ def _table(results: dict[str, ReplayResult], confidence: float) -> Table:
 def replay(
     log: Annotated[Path, typer.Argument(help="CSV: user, item, reward, propensity; one line a round.")],
     items: Annotated[Path, typer.Option(help="CSV with the features of every item.")],
-    policy: Annotated[list[str], typer.Option(help="A policy; repeatable.")],
+    policy: Annotated[list[str], parameters.policy_option()],
     position: Annotated[str | None, typer.Option(help="Only this position of the page.")] = None,
     servers: Annotated[int, typer.Option(min=1, help="Deal users out to this number of servers.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of policies and acceptance.")] = 0,
@@ -61,7 +61,7 @@ def replay(
     logged, results = read_log(log, items, position), {}
     with rounds_bar(len(logged) * len(policy)) as tell:
         for done, name in enumerate(policy, start=1):
-            walked = make_policy(name, **own.get(name, {}))
+            walked = Setting.of(name, own.get(name, {})).make_policy()
             results[name] = evaluate_replay(
                 walked, logged, servers=servers, seed=seed, confidence=confidence
             )

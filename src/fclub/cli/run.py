@@ -34,7 +34,7 @@ def build(
     policies = {}
     for name in names:
         setting = policy_setting(name, rounds, shared)
-        policies[name] = Setting(name, setting.parameters | own.get(name, {}))
+        policies[name] = Setting.of(name, setting.parameters | own.get(name, {}))
     return Experiment(policies, environment, rounds, seeds)
 
 
@@ -42,8 +42,8 @@ def build(
     "run", epilog="Example: fclub run --policy fclub-dc --policy linucb --rounds 20000 --seeds 3"
 )
 def run(
-    policy: Annotated[list[str] | None, typer.Option(help="A policy; repeatable. All of them.")] = None,
-    env: Annotated[str, typer.Option(help="The environment.")] = "synthetic",
+    policy: Annotated[list[str] | None, parameters.policy_option("All that are no oracles.")] = None,
+    env: Annotated[str, parameters.environment_option()] = "synthetic",
     rounds: Annotated[int, typer.Option(help="Visits per simulation.")] = 100_000,
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 10,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
@@ -73,7 +73,7 @@ def run(
     budget = {k: v for k, v in (("epsilon", epsilon), ("delta", delta)) if v is not None}
     names = policy or [name for name, entry in POLICIES.items() if entry.compared]
     world, own = parameters.parse_parameters(set_, names, env)
-    environment = Setting(env, given | world)
+    environment = Setting.of(env, given | world)
     experiment = build(names, environment, rounds, tuple(range(seed, seed + seeds)), budget, own)
     experiment.check()
     results = None if out is None else Results.create(out, experiment, resume)

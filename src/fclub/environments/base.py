@@ -37,14 +37,18 @@ class Environment(ABC):
     """Same seed, same users, items and reward draws, whatever the policy does.
 
     `labels` (the true clusters) and `server_of` are final once `start` has run: where users are drawn
-    from data they depend on the seed.
+    from data they depend on the seed. Its `name` is that of its class unless it says another.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = "environment"
     problem: Problem
     server_of: Indices
     rounds: int | None = None
     _labels: Indices | None = None
+
+    def __init_subclass__(cls) -> None:
+        if "name" not in vars(cls):
+            cls.name = cls.__name__.lower()
 
     @property
     def labels(self) -> Indices:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from fclub.environments.arrays import Arrays, MovieLens, Yelp
@@ -11,24 +12,39 @@ from fclub.environments.liked import Liked
 from fclub.environments.synthetic import Synthetic
 from fclub.environments.vectors import RatedItems
 from fclub.errors import UnknownName
+from fclub.own import find_class, is_reference
 
 ENVIRONMENTS: dict[str, type[Environment]] = {
     kind.name: kind for kind in (Synthetic, MovieLens, Yelp, Arrays, RatedItems, Liked)
 }
 
 
-def defaults_of(name: str) -> dict[str, Any]:
-    """The parameters of an environment; None where one has no default."""
+def find_environment(name: str) -> type[Environment]:
+    """A registered class, or one of one's own by reference."""
+    if is_reference(name):
+        return find_class(name, Environment)  # type: ignore[type-abstract]
     if name not in ENVIRONMENTS:
         raise UnknownName("environment", name, ENVIRONMENTS)
-    known = inspect.signature(ENVIRONMENTS[name]).parameters
+    return ENVIRONMENTS[name]
+
+
+def defaults_of(kind: type[Environment]) -> dict[str, Any]:
+    """The parameters of an environment; None where one has no default."""
+    known = inspect.signature(kind).parameters
     return {key: None if p.default is p.empty else p.default for key, p in known.items()}
+
+
+def construct(kind: type[Environment], parameters: Mapping[str, Any]) -> Environment:
+    """What the class has no parameter for is refused."""
+    known = defaults_of(kind)
+    for key in parameters:
+        if key not in known:
+            raise UnknownName(f"parameter of {kind.name}", key, known)
+    return kind(**parameters)
 
 
 def make_environment(name: str, **parameters: Any) -> Environment:
     """An environment that is not started yet; unknown names and impossible settings are refused."""
-    known = defaults_of(name)
-    for key in parameters:
-        if key not in known:
-            raise UnknownName(f"parameter of {name}", key, known)
-    return ENVIRONMENTS[name](**parameters)
+    if name not in ENVIRONMENTS:
+        raise UnknownName("environment", name, ENVIRONMENTS)
+    return construct(ENVIRONMENTS[name], parameters)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from fclub.config import Parameter
 from fclub.errors import UnknownName
+from fclub.own import find_class, is_reference
 from fclub.policies.base import Policy
 from fclub.policies.clustered import ClubPolicy, SclubPolicy
 from fclub.policies.federated import FederatedPolicy
@@ -74,6 +76,16 @@ POLICIES: dict[str, Entry] = {name: _federated(name, row) for name, row in PRESE
         "oracle-types", OracleTypes, "all types known, each user's own is learned: a limit", True
     ),
 }
+
+
+def find_policy(name: str) -> Entry:
+    """A registered policy, or a class of one's own by reference."""
+    if is_reference(name):
+        kind = find_class(name, Policy)  # type: ignore[type-abstract]
+        return Entry(kind, inspect.getdoc(kind) or "", {}, kind.defaults)
+    if name not in POLICIES:
+        raise UnknownName("policy", name, POLICIES)
+    return POLICIES[name]
 
 
 def make_policy(name: str, **parameters: Parameter) -> Policy:

@@ -7,23 +7,56 @@ of another setting.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from fclub.config import Parameter, require
-from fclub.environments.registry import make_environment
-from fclub.policies.registry import POLICIES, make_policy
+from fclub.environments.base import Environment
+from fclub.environments.registry import construct, find_environment, make_environment
+from fclub.own import digest_of, is_reference
+from fclub.policies.base import Policy
+from fclub.policies.registry import find_policy, make_policy
 from fclub.simulation.loop import Progress, simulate
 from fclub.simulation.trace import Trace
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A policy or an environment by name, and the parameters that differ from its defaults."""
+    """A policy or an environment by name, and the parameters that differ from its defaults.
+
+    A class of one's own is named by reference; `code` is the digest of its file.
+    """
 
     name: str
     parameters: dict[str, Parameter] = {}
+    code: str | msgspec.UnsetType = msgspec.UNSET
+
+    @staticmethod
+    def of(name: str, parameters: dict[str, Parameter]) -> Setting:
+        return Setting(name, parameters, digest_of(name) if is_reference(name) else msgspec.UNSET)
+
+    def make_policy(self) -> Policy:
+        if self.code is msgspec.UNSET:
+            return make_policy(self.name, **self.parameters)
+        self._check_code()
+        return find_policy(self.name).make(**self.parameters)
+
+    def make_environment(self) -> Environment:
+        if self.code is msgspec.UNSET:
+            return make_environment(self.name, **self.parameters)
+        self._check_code()
+        return construct(find_environment(self.name), self.parameters)
+
+    def _check_code(self) -> None:
+        same = digest_of(self.name) == self.code
+        require(same, "the file has changed since the experiment was set up", self.name)
+
+    @property
+    def file_name(self) -> str:
+        """The name without what a file's name cannot have."""
+        return re.sub(r"[^\w.-]+", "_", self.name)
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -43,11 +76,11 @@ class Task(msgspec.Struct, frozen=True):
 
     @property
     def file(self) -> str:
-        return f"{self.policy.name}-{self.environment.name}-{self.seed}-{self.digest}.npz"
+        names = f"{self.policy.file_name}-{self.environment.file_name}"
+        return f"{names}-{self.seed}-{self.digest}.npz"
 
     def run(self, progress: Progress | None = None) -> Trace:
-        policy = make_policy(self.policy.name, **self.policy.parameters)
-        environment = make_environment(self.environment.name, **self.environment.parameters)
+        policy, environment = self.policy.make_policy(), self.environment.make_environment()
         return simulate(policy, environment, self.rounds, self.seed, progress=progress)
 
 
@@ -66,24 +99,15 @@ class Experiment(msgspec.Struct, frozen=True):
         require(len(self.seeds) > 0, "an experiment needs at least one seed", 0)
         require(min(self.seeds) >= 0, "seeds are whole numbers from 0", min(self.seeds))
         for setting in self.policies.values():
-            make_policy(setting.name, **setting.parameters)
-        make_environment(self.environment.name, **self.environment.parameters)
+            setting.make_policy()
+        self.environment.make_environment()
 
     def tasks(self) -> list[Task]:
-        """All cells, seed by seed, and within a seed one policy of each class before the others.
-
-        On a machine that has no compiled kernels yet, workers that start together then compile
-        different ones.
-        """
-        turn: dict[type, int] = {}
-        turns = {}
-        for label, policy in self.policies.items():
-            kind = type(make_policy(policy.name, **policy.parameters))
-            turns[label] = turn[kind] = turn.get(kind, -1) + 1
+        """All cells, seed by seed."""
         return [
-            Task(label, self.policies[label], self.environment, self.rounds, seed)
+            Task(label, policy, self.environment, self.rounds, seed)
             for seed in self.seeds
-            for label in sorted(turns, key=turns.__getitem__)
+            for label, policy in self.policies.items()
         ]
 
     def traces(self, trace_of: Callable[[Task], Trace]) -> dict[str, list[Trace]]:
@@ -99,9 +123,9 @@ def policy_setting(name: str, rounds: int, parameters: dict[str, Any]) -> Settin
 
     The printed tree is provisioned for at least as many rounds as will be played.
     """
-    known = make_policy(name).get_params()
+    known = find_policy(name).defaults
     chosen = {key: value for key, value in parameters.items() if key in known}
-    horizon = POLICIES[name].defaults.get("horizon")
+    horizon = known.get("horizon")
     if "horizon" not in chosen and isinstance(horizon, int) and rounds > horizon:
         chosen["horizon"] = rounds
-    return Setting(name, chosen)
+    return Setting.of(name, chosen)

@@ -125,7 +125,7 @@ def run(
     `report` is told from time to time how many rounds have been played, those found included.
     """
     experiment.check()
-    tasks = experiment.tasks()
+    tasks = _in_turns(experiment)
     missing = tasks if results is None else results.missing(tasks)
     traces: dict[str, Trace] = {}
     found = experiment.rounds * (len(tasks) - len(missing))
@@ -147,3 +147,18 @@ def run(
         return results.load(task)
 
     return experiment.traces(trace_of)
+
+
+def _in_turns(experiment: Experiment) -> list[Task]:
+    """Within a seed one policy of each class before the others.
+
+    On a machine that has no compiled kernels yet, workers that start together then compile different
+    ones.
+    """
+    seen: dict[type, int] = {}
+    turn: dict[str, int] = {}
+    for label, setting in experiment.policies.items():
+        kind = type(setting.make_policy())
+        turn[label] = seen[kind] = seen.get(kind, -1) + 1
+    seeds = {seed: place for place, seed in enumerate(experiment.seeds)}
+    return sorted(experiment.tasks(), key=lambda task: (seeds[task.seed], turn[task.label]))
