@@ -17,7 +17,7 @@ from fclub.protocol.pooled.messages import Sums
 from fclub.protocol.seam import Shape
 
 DIM, HALF = 3, float(np.sqrt(0.5))
-SOON = {"first_release": 5, "release_ratio": 1.5}
+SOON: dict[str, float | str] = {"first_release": 5, "release_ratio": 1.5}
 
 
 class Recording(InProcessLink):
