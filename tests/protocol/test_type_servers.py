@@ -112,7 +112,7 @@ def test_what_is_sent_grows_with_types_not_with_users() -> None:
         environment = make_environment("synthetic", users=users, clusters=3, servers=5, dim=4, items=5)
         policy = make_policy("fclub-plus", types=5, few=10)
         sizes.append(fclub.simulate(policy, environment, 1000, seed=1).communications["bytes"][-1])
-    assert sizes[0] == sizes[1]
+    assert sizes[1] <= sizes[0]  # with more users a first phase waits for more visits
 
 
 def test_a_server_with_few_users_knows_the_types_as_clusters_of_others() -> None:

@@ -42,6 +42,9 @@ from fclub.protocol.seam import State
 EXCHANGES = 3
 """How often servers send their sums in a phase; each time the types of all servers move."""
 
+FIRST_PHASE = 0.1
+"""Visits per user before which there is nothing to learn of types, as a mean over the server's users."""
+
 
 class Crowd(NamedTuple):
     """What is kept of each user: statistics of centred rewards, and the sum of their squares."""
@@ -57,7 +60,8 @@ class TypeLocal:
     by type, sends the sums, and moves its types by the sums of all servers. The population, the spread
     within types and the variance of rewards move at the end of a phase. A server that does not `share`
     does the same with its own sums. In a simulation it takes part in every second phase, for its costs
-    grow with all users; with a clock of its own it begins phases itself, as a live server does.
+    grow with all users: in the first, so that the global server knows it, and then from FIRST_PHASE on.
+    With a clock of its own it begins phases itself, as a live server does.
     """
 
     def __init__(
@@ -104,6 +108,11 @@ class TypeLocal:
         return self.observations - int(self.sums.scalars[VISITS]) * self.share
 
     @property
+    def has_begun(self) -> bool:
+        """Are there enough visits to learn types from?"""
+        return self.observations >= max(1.0, FIRST_PHASE * len(self.labels))
+
+    @property
     def served_by(self) -> Indices:
         """Every user's most probable type at the last phase."""
         return self.labels
@@ -139,7 +148,7 @@ class TypeLocal:
         keep(self.users, self.crowd.squares, row, x, y - self.centre)
 
     def due(self) -> Callable[[], None] | None:
-        if self.clock is None or self.observations < max(1, self.clock.next_start):
+        if self.clock is None or self.observations < self.clock.next_start or not self.has_begun:
             return None
         return self._begin_own_phase
 
@@ -153,7 +162,7 @@ class TypeLocal:
     def receive(self, message: Message) -> None:
         match message:
             case PhaseStart() if self.clock is None:
-                if message.phase % 2 == 0:
+                if message.phase % 2 == 0 and (self.has_begun or not self.phase):
                     self._begin_phase(message.phase)
             case TypeNews():
                 self._adopt(message)
