@@ -43,7 +43,7 @@ EXCHANGES = 3
 """How often servers send their sums in a phase; each time the types of all servers move."""
 
 FIRST_PHASE = 0.1
-"""Visits per user, as a mean over the server's users, before which there is little to learn of types."""
+"""Visits, as a mean over the users of a server, before which there is little to learn of types."""
 
 
 class Crowd(NamedTuple):
