@@ -142,6 +142,10 @@ class OtherReward(RequestRefused):
     """The decision already has another reward."""
 
 
+class CannotForget(RequestRefused):
+    """The policy has added this user to sums that it cannot take apart."""
+
+
 class TooLarge(RequestRefused):
     """More bytes, items or entries than the server takes at once."""
 

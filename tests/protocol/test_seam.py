@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from numpy.random import SeedSequence
 
-from fclub.errors import InvalidMessage, UnknownName
+from fclub.core.types import Floats, Matrix
+from fclub.errors import CannotForget, InvalidMessage, UnknownName
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.families import PRESETS, make_family
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, encode
-from fclub.protocol.seam import Family, GlobalServer, LocalServer, Place, Shape
+from fclub.protocol.seam import Bound, Family, GlobalServer, LocalServer, Place, Shape
 
 DIM, HALF = 3, float(np.sqrt(0.5))
 SHAPE = Shape(DIM, clusters=8, constant=HALF)
@@ -107,6 +108,54 @@ def test_what_was_saved_goes_on_alike(name: str) -> None:
         assert json.dumps(values) == json.dumps(same)
         assert arrays.keys() == others.keys()
         assert all(np.array_equal(arrays[key], others[key]) for key in arrays)
+
+
+def scores(bound: Bound, items: Matrix) -> Floats:
+    spread = np.sqrt(np.einsum("ki,ij,kj->k", items, bound.inverse, items))
+    return bound.offset + items @ bound.theta + bound.radius * spread
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_bound_is_what_a_choice_is_made_with(name: str) -> None:
+    live = Live(name)
+    live.visit(80)
+    rng = np.random.default_rng(3)
+    for server in live.locals:
+        for row in range(3):
+            items = np.column_stack([rng.uniform(-0.5, 0.5, (20, 2)), np.full(20, HALF)])
+            assert server.recommend(row, items) == np.argmax(scores(server.bound(row), items))
+
+
+def outcome(live: Live, row: int) -> int | None:
+    """Whether a user of the first server can be forgotten; how much of it was released."""
+    try:
+        return live.locals[0].forget(row)
+    except CannotForget:
+        return None
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_forgotten_user_is_in_nothing_that_is_released_later(name: str) -> None:
+    """As if it had never come, except for what had left before."""
+    live = Live(name)
+    live.visit(150)
+    server = live.locals[0]
+    count, before = int(server.counts[0]), deepcopy(server.state())
+    assert server.stored(0).count == count > 0
+    released = outcome(live, 0)
+    if released is None:
+        np.testing.assert_equal(server.state(), before)
+        return
+    assert 0 < released <= count
+    empty = server.stored(0)
+    assert (server.counts[0], empty.count) == (0, 0)
+    assert not empty.gram.any()
+    assert not empty.moment.any()
+    others = [server.stored(row) for row in (1, 2)]
+    assert all(one.count > 0 for one in others)
+    assert min(server.waiting, *(one.waiting for one in server.overview())) >= 0
+    live.visit(150, seed=1)
+    assert live.locals[0].add_user() == 3
 
 
 @pytest.mark.parametrize("constant", [None, HALF])

@@ -12,7 +12,7 @@ import pytest
 import fclub
 from fclub.config import Parameter
 from fclub.core.packing import flatten, with_row
-from fclub.core.statistics import Packed, observe
+from fclub.core.statistics import Packed, Statistics, observe
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidMessage
@@ -23,7 +23,7 @@ from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Decoder, Message, PhaseStart, encode
 from fclub.protocol.overview import GlobalOverview, LocalOverview
 from fclub.protocol.phase import PhaseClock
-from fclub.protocol.seam import Place, Preset, Shape, State
+from fclub.protocol.seam import Bound, Place, Preset, Shape, State
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.monitoring import Monitor
 
@@ -57,6 +57,16 @@ class LonelyLocal:
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         observe(self.users, row, x, y)
+
+    def bound(self, row: int) -> Bound:
+        return Bound(self.theta[row], np.zeros((len(self.theta[row]),) * 2), 0.0)
+
+    def stored(self, row: int) -> Statistics:
+        return Statistics.of(self.users, row).copy()
+
+    def forget(self, row: int) -> int:
+        self.users.clear(row)
+        return 0
 
     def due(self) -> Callable[[], None] | None:
         return self._tell if self.waiting >= EVERY else None

@@ -31,6 +31,11 @@ class Packed(NamedTuple):
         """The same memory, fewer rows."""
         return Packed(self.gram[start:stop], self.moment[start:stop], self.counts[start:stop])
 
+    def clear(self, row: int) -> None:
+        """Nothing is known of this row any more."""
+        for array in self:
+            array[row] = 0
+
 
 def _read_only(array: Floats) -> Floats:
     view = array.view()
@@ -62,6 +67,10 @@ class Statistics:
     @property
     def dim(self) -> int:
         return int(self.moment.shape[0])
+
+    def copy(self) -> Statistics:
+        """A value that stays as it is when the row changes."""
+        return Statistics(self.gram.copy(), self.moment.copy(), self.count)
 
     def __add__(self, other: Statistics) -> Statistics:
         return Statistics(self.gram + other.gram, self.moment + other.moment, self.count + other.count)

@@ -48,6 +48,14 @@ class Numbering:
         self._numbers = numbers_of(labels, numbers)
         return numbers
 
+    def forget(self, row: int) -> None:
+        """The clusters that this user was in get new numbers, though the user stays in them."""
+        self._numbers = {
+            members: number
+            for members, number in self._numbers.items()
+            if row not in np.frombuffer(members, dtype=np.int64)
+        }
+
     def state(self) -> dict[str, Any]:
         return {"next": self.next, "numbers": [(m.hex(), n) for m, n in self._numbers.items()]}
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from fclub.config import Parameter, Privacy
+from fclub.core.statistics import Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.noise import NoiseSource
@@ -47,6 +48,15 @@ class Clock(Protocol):
     def restore(self, state: list[int]) -> None: ...
 
 
+class Bound(NamedTuple):
+    """The score of an item is `offset` + xᵀ`theta` + `radius`·√(xᵀ`inverse`x): a reward, optimistically."""
+
+    theta: Vector
+    inverse: Matrix
+    radius: float
+    offset: float = 0.0
+
+
 class LocalServer(Protocol):
     """Serves and learns from its users, known by their rows; speaks through the uplink it was given."""
 
@@ -58,6 +68,19 @@ class LocalServer(Protocol):
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         """Learn that this user rewarded the item with features x."""
+
+    def bound(self, row: int) -> Bound:
+        """What `recommend` scores items with for this user, as a copy that nothing changes."""
+
+    def stored(self, row: int) -> Statistics:
+        """The user's own raw statistics."""
+
+    def forget(self, row: int) -> int:
+        """Remove the user's part of all that will be released; the row stays, empty, and is not used.
+
+        Returns how many of its observations have been released at most: they cannot be taken back.
+        Raises `CannotForget`, and changes nothing, where users cannot be told apart any more.
+        """
 
     def due(self) -> Callable[[], None] | None:
         """Work that the server's own count calls for now beside serving, or None."""

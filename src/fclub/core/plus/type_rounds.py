@@ -36,6 +36,14 @@ def recommend_by_types(
 
 
 @compiled
+def know_user(
+    model: TypeModel, server: int, users: Packed, row: int, mean: Vector, covariance: Matrix
+) -> None:
+    """Mean and covariance of the user's vector given all of its data."""
+    serve(model, server, users.gram[row], users.moment[row], mean, covariance)
+
+
+@compiled
 def keep(users: Packed, squares: Floats, row: int, x: Vector, centred: float) -> None:
     """An observation of a user who is served from types needs nothing more than to be kept."""
     observe(users, row, x, centred)

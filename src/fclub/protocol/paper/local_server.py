@@ -20,7 +20,7 @@ from fclub.core.statistics import (
     unpack_statistics,
 )
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
-from fclub.errors import InvalidMessage, NumericalError
+from fclub.errors import CannotForget, InvalidMessage, NumericalError
 from fclub.privacy.ledger import Stream
 from fclub.privacy.noise import NoiseSource
 from fclub.protocol.link import Uplink
@@ -38,7 +38,7 @@ from fclub.protocol.paper.accounts import Accounts
 from fclub.protocol.paper.detection import Detector, serve_guests
 from fclub.protocol.paper.messages import ClusterStatistics, Download, Plan, Report, Upload
 from fclub.protocol.paper.staged import Staged
-from fclub.protocol.seam import State
+from fclub.protocol.seam import Bound, State
 
 
 class PaperLocal:
@@ -125,6 +125,22 @@ class PaperLocal:
             self._hand_out(c, Statistics(gram, moment, int(count)))
         if self.users.counts[row].bit_count() == 1 and row in self.detector.guests:
             serve_guests([row], self.users, self.clusters, self.served_by)
+
+    def bound(self, row: int) -> Bound:
+        """To score any item refreshes what the cluster's items are scored with."""
+        self.recommend(row, np.zeros((1, self.dim)))
+        c, clusters = int(self.served_by[row]), self.clusters
+        return Bound(clusters.theta[c].copy(), clusters.inverse[c].copy(), float(clusters.radius[c]))
+
+    def stored(self, row: int) -> Statistics:
+        return Statistics.of(self.users, row).copy()
+
+    def forget(self, row: int) -> int:
+        """Buffers and trees hold a user's part and its neighbours' as one sum."""
+        raise CannotForget(
+            "the printed algorithm adds users up in the buffers of their clusters and cannot take one "
+            "out again; a policy of the plus family can"
+        )
 
     def due(self) -> None:
         """There is never anything to do: the global server starts phases."""

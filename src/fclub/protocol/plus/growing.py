@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fclub.core.statistics import Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.privacy.ledger import Stream
 from fclub.protocol.messages import Message
@@ -12,7 +13,7 @@ from fclub.protocol.overview import LocalOverview
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Shares
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
-from fclub.protocol.seam import State
+from fclub.protocol.seam import Bound, State
 
 
 class GrowingLocal:
@@ -49,6 +50,15 @@ class GrowingLocal:
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         self.server.observe(row, x, y)
+
+    def bound(self, row: int) -> Bound:
+        return self.server.bound(row)
+
+    def stored(self, row: int) -> Statistics:
+        return self.server.stored(row)
+
+    def forget(self, row: int) -> int:
+        return self.server.forget(row)
 
     def due(self) -> Callable[[], None] | None:
         return self.server.due()

@@ -33,7 +33,7 @@ from fclub.protocol.plus import trust
 from fclub.protocol.plus.messages import Digest, News, Shares, read_released
 from fclub.protocol.plus.releases import Releases
 from fclub.protocol.plus.rules import PlusRules
-from fclub.protocol.seam import State
+from fclub.protocol.seam import Bound, State
 
 EFFORT = 40_000
 """User visits per detection: fewer sweeps where there are many users."""
@@ -94,7 +94,7 @@ class PlusLocal:
     @property
     def waiting(self) -> int:
         """Observations that the global server does not know of."""
-        return self.observations - sum(self.told.values())
+        return max(0, self.observations - sum(self.told.values()))
 
     @property
     def served_by(self) -> Indices:
@@ -127,6 +127,27 @@ class PlusLocal:
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         feedback(self.serving, row, x, y)
+
+    def bound(self, row: int) -> Bound:
+        serving = self.serving
+        told = serving.theta[row].copy(), serving.covariance[row].copy(), serving.exploration
+        return Bound(*told, serving.centre)
+
+    def stored(self, row: int) -> Statistics:
+        return Statistics.of(self.users, row).copy()
+
+    def forget(self, row: int) -> int:
+        """The next detection does without this user; what others are served from is learned anew then.
+
+        Clusters with the user get new numbers, so that no server keeps a sum in which it is.
+        """
+        released = self.releases.forget(row)
+        self.users.clear(row)
+        serving = self.serving
+        serving.squares[row], serving.vector[row], serving.theta[row] = 0.0, 0.0, 0.0
+        serving.covariance[row] = np.linalg.inv(self.rules.prior)
+        self.numbering.forget(row)
+        return released if self.told else 0
 
     def due(self) -> Callable[[], None] | None:
         if self.clock is None or self.observations < max(1, self.clock.next_start):
@@ -271,7 +292,7 @@ class PlusLocal:
             users=len(users),
             own=own,
             others=int(others),
-            waiting=own - sum(self.told.get(number, 0) for number in ids),
+            waiting=max(0, own - sum(self.told.get(number, 0) for number in ids)),
             shared_by=int(sharing) + 1,
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fclub.core.noise import privatize_increment
 from fclub.core.packing import flatten, rebuild, with_row
-from fclub.core.statistics import Packed
+from fclub.core.statistics import Packed, Statistics
 from fclub.core.types import Floats, Indices
 from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.mechanisms import StreamPlan
@@ -26,6 +26,12 @@ class Releases(Protocol):
 
     def add_user(self, users: Packed) -> None:
         """One user more; all users' statistics are in `users` from now on."""
+
+    def forget(self, row: int) -> int:
+        """Drop what was released of a user; returns how many observations that were at most."""
+
+    def withdraw(self, row: int, part: Statistics) -> None:
+        """Data that a row's releases cover are in its statistics no more; their count stays."""
 
     def advance(self) -> None:
         """Release what is due by its count."""
@@ -48,6 +54,13 @@ class ExactReleases:
     def add_user(self, users: Packed) -> None:
         self.released = users
         self.noise: Floats = np.zeros(len(users.counts))
+
+    def forget(self, row: int) -> int:
+        """What is released are the user's statistics themselves, which their owner clears."""
+        return int(self.released.counts[row])
+
+    def withdraw(self, row: int, part: Statistics) -> None:
+        """What is released are the statistics themselves."""
 
     def advance(self) -> None:
         """Nothing is held back."""
@@ -115,6 +128,18 @@ class PrivateReleases:
     def add_user(self, users: Packed) -> None:
         self.users = users
         self.streams, self._room = with_row(self.streams, self._room)
+
+    def forget(self, row: int) -> int:
+        """The user's stream never releases again; the ledger keeps what it has cost."""
+        released = int(self.released.counts[row])
+        for array in flatten(self.streams).values():
+            array[row] = 0
+        return released
+
+    def withdraw(self, row: int, part: Statistics) -> None:
+        """The next increment must not release once more, negated, what has gone."""
+        self.streams.covered.gram[row] -= part.gram
+        self.streams.covered.moment[row] -= part.moment
 
     def advance(self) -> None:
         schedule, covered = self.plan.schedule, self.streams.covered.counts

@@ -18,9 +18,9 @@ from fclub.core.plus.beliefs import (
     write_model,
 )
 from fclub.core.plus.type_model import TypeModel
-from fclub.core.plus.type_rounds import keep, means_by_types, recommend_by_types
+from fclub.core.plus.type_rounds import keep, know_user, means_by_types, recommend_by_types
 from fclub.core.plus.type_sums import VISITS, Known, TypeSums, know_users, sum_types
-from fclub.core.statistics import Packed
+from fclub.core.statistics import Packed, Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.ledger import Stream
@@ -37,7 +37,7 @@ from fclub.protocol.plus.type_messages import (
     to_bytes,
     write_sums,
 )
-from fclub.protocol.seam import State
+from fclub.protocol.seam import Bound, State
 
 EXCHANGES = 3
 """How often servers send their sums in a phase; each time the types of all servers move."""
@@ -105,7 +105,7 @@ class TypeLocal:
 
     @property
     def waiting(self) -> int:
-        return self.observations - int(self.sums.scalars[VISITS]) * self.share
+        return max(0, self.observations - int(self.sums.scalars[VISITS]) * self.share)
 
     @property
     def has_begun(self) -> bool:
@@ -146,6 +146,22 @@ class TypeLocal:
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         keep(self.users, self.crowd.squares, row, x, y - self.centre)
+
+    def bound(self, row: int) -> Bound:
+        mean, covariance = np.empty(self.rules.dim), np.empty((self.rules.dim, self.rules.dim))
+        know_user(self.model, 0, self.users, row, mean, covariance)
+        return Bound(mean, covariance, self.exploration, self.centre)
+
+    def stored(self, row: int) -> Statistics:
+        return Statistics.of(self.users, row).copy()
+
+    def forget(self, row: int) -> int:
+        """The next sums do without this user; types have moved by earlier ones, and stay there."""
+        released = int(self.counts[row]) if self.ids else 0
+        self.users.clear(row)
+        self.crowd.squares[row] = 0.0
+        self.labels[row], self._known = np.argmax(self.beliefs.users), None
+        return released
 
     def due(self) -> Callable[[], None] | None:
         if self.clock is None or self.observations < self.clock.next_start or not self.has_begun:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fclub.core.packing import flatten, inside, under, with_row
 from fclub.core.plus.evidence import noisy_information
 from fclub.core.plus.rounds import MixtureRound, feedback, recommend
+from fclub.core.plus.type_rounds import keep
 from fclub.core.pooled import Visitors
-from fclub.core.statistics import Statistics, pack_statistics, unpack_statistics
+from fclub.core.statistics import Packed, Statistics, pack_statistics, unpack_statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
-from fclub.errors import InvalidMessage
+from fclub.errors import CannotForget, InvalidMessage
 from fclub.privacy.ledger import Stream
 from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.link import Uplink
@@ -25,10 +26,22 @@ from fclub.protocol.plus.releases import Releases
 from fclub.protocol.plus.trust import check_share
 from fclub.protocol.pooled.messages import Others, Sums
 from fclub.protocol.pooled.rules import PooledRules
-from fclub.protocol.seam import State
+from fclub.protocol.seam import Bound, State
 
 CLUSTER = 0
 """The id and the global cluster of everybody."""
+
+
+class Kept(NamedTuple):
+    """What a live server keeps of each user, so that it can forget one: data, and those released."""
+
+    users: Packed
+    covered: Packed
+    squares: Floats
+
+    @staticmethod
+    def zeros(rows: int, dim: int) -> Kept:
+        return Kept(Packed.zeros(rows, dim), Packed.zeros(rows, dim), np.zeros(rows))
 
 
 class PooledLocal:
@@ -55,12 +68,16 @@ class PooledLocal:
         self.model, self.rules, self.domain = model, rules, domain
         self.releases, self.link, self.clock = releases, link, clock
         self.dim = model.theta.shape[1]
+        rows = 0 if clock is None else len(visitors.counts)
+        self.kept = self.kept_room = Kept.zeros(rows, self.dim)
         self.told = 0
         self.outside: tuple[Statistics, float, int] = (Statistics.zeros(self.dim), 0.0, 0)
         self._refresh()
 
     def add_user(self) -> int:
         self.visitors, self.room = with_row(self.visitors, self.room)
+        if self.clock is not None:
+            self.kept, self.kept_room = with_row(self.kept, self.kept_room)
         return len(self.counts) - 1
 
     def recommend(self, row: int, items: Matrix) -> int:
@@ -68,7 +85,37 @@ class PooledLocal:
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         self.counts[row] += 1
+        if self.clock is not None:
+            keep(self.kept.users, self.kept.squares, row, x, y - self.model.centre)
         feedback(self.model, 0, x, y)
+
+    def bound(self, row: int) -> Bound:
+        model = self.model
+        told = model.theta[0].copy(), model.covariance[0].copy(), model.exploration
+        return Bound(*told, model.centre)
+
+    def stored(self, row: int) -> Statistics:
+        return Statistics.of(self.kept.users, row).copy()
+
+    def forget(self, row: int) -> int:
+        """The sums lose the user's part; what was released of it stays in the count of observations.
+
+        So the schedule of releases, which follows that count, goes on as it was paid for.
+        """
+        kept, total = self.kept, self.model.users
+        if kept.users.counts[row] != self.counts[row]:
+            raise CannotForget("some of this user's data were added up before users were kept apart")
+        released = int(kept.covered.counts[row])
+        self.releases.withdraw(0, Statistics.of(kept.covered, row))
+        total.gram[0] -= kept.users.gram[row]
+        total.moment[0] -= kept.users.moment[row]
+        total.counts[0] -= kept.users.counts[row] - released
+        self.model.squares[0] -= kept.squares[row]
+        kept.users.clear(row)
+        kept.covered.clear(row)
+        kept.squares[row], self.counts[row] = 0.0, 0
+        self._refresh()
+        return released
 
     def due(self) -> Callable[[], None] | None:
         if self.clock is None or self.observations < max(1, self.clock.next_start):
@@ -97,6 +144,8 @@ class PooledLocal:
         self.releases.advance()
         released = Statistics.of(self.releases.released, 0)
         if released.count > self.told:
+            for covered, known in zip(self.kept.covered, self.kept.users, strict=True):
+                covered[...] = known
             self.told = released.count
             noise = float(self.releases.noise[0])
             self.link.to_global(Sums(write_id(CLUSTER), write_statistics(released), noise))
@@ -164,7 +213,7 @@ class PooledLocal:
     def state(self) -> State:
         others, noise, servers = self.outside
         arrays = flatten(self.model, "model.") | {"visits": self.counts}
-        arrays |= under("releases.", self.releases.state())
+        arrays |= flatten(self.kept, "kept.") | under("releases.", self.releases.state())
         arrays |= pack_statistics([others], self.dim, "outside.")
         clock = None if self.clock is None else self.clock.state()
         return arrays, {"told": self.told, "noise": noise, "servers": servers, "clock": clock}
@@ -173,6 +222,8 @@ class PooledLocal:
         while len(self.counts) < len(arrays["visits"]):
             self.add_user()
         self.counts[:] = arrays["visits"]
+        for name, array in flatten(self.kept, "kept.").items():
+            array[...] = arrays.get(name, 0)
         for name, array in flatten(self.model, "model.").items():
             array[...] = arrays[name]
         self.releases.restore(inside("releases.", arrays), self.model.users)
