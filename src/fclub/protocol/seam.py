@@ -49,7 +49,7 @@ class Clock(Protocol):
 
 
 class Bound(NamedTuple):
-    """The score of an item is `offset` + xᵀ`theta` + `radius`·√(xᵀ`inverse`x): a reward, optimistically."""
+    """The score of an item is `offset` + xᵀ`theta` + `radius`·√(xᵀ`inverse`x)."""
 
     theta: Vector
     inverse: Matrix
