@@ -22,11 +22,11 @@ import numpy as np
 from scipy.stats import t as student
 
 from fclub import Trace
-from fclub.config import Parameter
 from fclub.core.types import Vector
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.results import Results
 from fclub.experiments.run.runner import run
+from fclub.values import Parameter
 
 EXACT, PRIVATE = "fclub-plus", "cdp-fclub-plus"
 LINUCB, TYPES, HOMO = "linucb", "oracle-types", "homo-dc"

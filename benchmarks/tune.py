@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from fclub.config import Parameter
 from fclub.environments.base import PLACEMENTS
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.runner import run
+from fclub.values import Parameter
 
 ROUNDS, SEEDS = 100_000, tuple(range(1000, 1005))
 

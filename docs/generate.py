@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,10 @@ import msgspec
 from typer.main import get_command
 
 from fclub.cli.main import COMMANDS, _module
+from fclub.environments.registry import ENVIRONMENTS
 from fclub.errors import FclubError
+from fclub.parameters import Row, rows_of
+from fclub.policies.registry import POLICIES
 from fclub.service.http import api
 from fclub.service.http.gate import hash_token
 from fclub.service.serve import global_app, local_app
@@ -278,8 +281,55 @@ def _said(kind: type) -> str:
     return " ".join((kind.__doc__ or "").split())
 
 
+POLICIES_HEAD = """\
+# Policies
+
+Every policy is a class of `fclub` with these parameters, all of them given by name.
+`fclub.make_policy(NAME, ...)` makes it by the name of its heading, as
+`fclub run --policy NAME --set NAME.PARAMETER=VALUE` does. `fclub policies NAME` prints the same table.
+"""
+
+ENVIRONMENTS_HEAD = """\
+# Environments
+
+Where visits and rewards come from: `fclub.make_environment(NAME, ...)`, or
+`fclub run --env NAME --set env.PARAMETER=VALUE`.
+"""
+
+
+def policies() -> str:
+    parts = [POLICIES_HEAD]
+    for name, policy in POLICIES.items():
+        switches = ", ".join(f"{key} {value}" for key, value in policy.switches.items())
+        parts += [f"## {name}\n", f"`fclub.{policy.__name__}`: {_opening(policy)}", ""]
+        parts += [f"Switches: {switches}.", ""] if switches else []
+        parts += [_declared(policy.parameters), ""]
+    return "\n".join(parts)
+
+
+def environments() -> str:
+    parts = [ENVIRONMENTS_HEAD]
+    for name, environment in ENVIRONMENTS.items():
+        parts += [f"## {name}\n", _opening(environment), "", _declared(rows_of(environment)), ""]
+    return "\n".join(parts)
+
+
+def _opening(kind: type) -> str:
+    """The first paragraph of a docstring."""
+    return " ".join(inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].split())
+
+
+def _declared(rows: Mapping[str, Row]) -> str:
+    head = ["parameter", "default", "values", "unit", "meaning"]
+    return table(
+        head, [[f"`{r.name}`", f"`{r.default}`", r.allowed, r.unit, r.meaning] for r in rows.values()]
+    )
+
+
 PAGES = {
     "cli.md": cli,
+    "policies.md": policies,
+    "environments.md": environments,
     "configuration.md": configuration,
     "metrics.md": metrics,
     "http.md": http,

@@ -14,7 +14,22 @@ if TYPE_CHECKING:
     from fclub.config import Privacy, Problem, Protocol
     from fclub.environments.base import Environment, Outcome
     from fclub.environments.registry import make_environment
+    from fclub.parameters import meaning
     from fclub.policies.base import Policy
+    from fclub.policies.clustered import Club, Sclub
+    from fclub.policies.federated import (
+        CdpFclubDC,
+        CdpFclubPlus,
+        CdpHomo,
+        Fclub,
+        FclubDC,
+        FclubPlus,
+        Homo,
+        HomoDC,
+    )
+    from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
+    from fclub.policies.oracle_types import OracleTypes
+    from fclub.policies.popular import Popular
     from fclub.policies.registry import make_policy
     from fclub.simulation.loop import simulate
     from fclub.simulation.trace import Trace
@@ -24,34 +39,66 @@ __version__ = "0.1.0"
 _MODULES = ("checks", "errors")
 _HOMES = {
     "AsyncClient": "fclub.client",
+    "CdpFclubDC": "fclub.policies.federated",
+    "CdpFclubPlus": "fclub.policies.federated",
+    "CdpHomo": "fclub.policies.federated",
     "Client": "fclub.client",
+    "Club": "fclub.policies.clustered",
     "Environment": "fclub.environments.base",
+    "Fclub": "fclub.policies.federated",
+    "FclubDC": "fclub.policies.federated",
+    "FclubPlus": "fclub.policies.federated",
+    "Homo": "fclub.policies.federated",
+    "HomoDC": "fclub.policies.federated",
+    "LinUCB": "fclub.policies.independent",
+    "OracleLocal": "fclub.policies.independent",
+    "OraclePooled": "fclub.policies.independent",
+    "OracleTypes": "fclub.policies.oracle_types",
     "Outcome": "fclub.environments.base",
     "Policy": "fclub.policies.base",
+    "Popular": "fclub.policies.popular",
     "Privacy": "fclub.config",
     "Problem": "fclub.config",
     "Protocol": "fclub.config",
+    "Sclub": "fclub.policies.clustered",
     "Trace": "fclub.simulation.trace",
     "make_environment": "fclub.environments.registry",
     "make_policy": "fclub.policies.registry",
+    "meaning": "fclub.parameters",
     "simulate": "fclub.simulation.loop",
 }
 
 __all__ = [
     "AsyncClient",
+    "CdpFclubDC",
+    "CdpFclubPlus",
+    "CdpHomo",
     "Client",
+    "Club",
     "Environment",
+    "Fclub",
+    "FclubDC",
+    "FclubPlus",
+    "Homo",
+    "HomoDC",
+    "LinUCB",
+    "OracleLocal",
+    "OraclePooled",
+    "OracleTypes",
     "Outcome",
     "Policy",
+    "Popular",
     "Privacy",
     "Problem",
     "Protocol",
+    "Sclub",
     "Trace",
     "__version__",
     "checks",
     "errors",
     "make_environment",
     "make_policy",
+    "meaning",
     "simulate",
 ]
 

@@ -5,34 +5,60 @@ All three are frozen and check their ranges once, when they are made.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from fclub.errors import InvalidSetting
+from fclub.parameters import check_fields, meaning
 
-Parameter = float | int | str | bool | None
-"""A value that a policy or an environment can be given by name."""
+Users = Annotated[int, meaning("number of users", least=1)]
+Servers = Annotated[int, meaning("number of local servers, at most one per user", least=1)]
+Dim = Annotated[int, meaning("number of features of an item", least=1)]
+Ridge = Annotated[float, meaning("regularisation λ of every regression", above=0)]
+Sigma0 = Annotated[float, meaning("σ₀: bound of a reward's deviation from its mean", "reward", above=0)]
+Alpha = Annotated[float, meaning("chance that any confidence set fails", above=0, below=1)]
+Exploration = Annotated[
+    float, meaning("multiple of the confidence radius that is added to an item's score", least=0)
+]
+Deletion = Annotated[
+    float,
+    meaning("α₁ of Eq. 3: the larger, the later two users are told apart", least=0, infinite=True),
+]
+Merging = Annotated[
+    float,
+    meaning("α₂ of Eq. 4: the larger, the more clusters are merged", least=0, infinite=True),
+]
+UploadRatio = Annotated[
+    float, meaning("U of Eq. 5: growth of a determinant that makes a server upload", least=1)
+]
+DownloadRatio = Annotated[
+    float, meaning("D of Eq. 6: growth of a determinant that makes a server download", least=1)
+]
+ClusterBound = (
+    Annotated[
+        int,
+        meaning("bound of the local clusters of the whole federation; null: its users", least=1),
+    ]
+    | None
+)
+Sparse = (
+    Annotated[bool, meaning("start from a random graph of users; null: above 2,000 users a server")]
+    | None
+)
+SparseClusters = Annotated[
+    int, meaning("clusters that a random graph of users must hold together", least=1)
+]
+Epsilon = Annotated[float, meaning("ε that is promised", above=0)]
+Delta = Annotated[float, meaning("δ that is promised", above=0, below=1)]
+Horizon = Annotated[int, meaning("observations for which noise is provisioned", "visits", least=2)]
 
 
 def require(condition: bool, message: str, value: object) -> None:
     """Raise `InvalidSetting` unless the condition holds."""
     if not condition:
         raise InvalidSetting(f"{message}, got {value!r}", value)
-
-
-def _require_whole(name: str, value: object, least: int) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    require(whole and value >= least, f"{name} must be a whole number of at least {least}", value)  # type: ignore[operator]
-
-
-def _require_finite(name: str, value: float, least: float, strict: bool = False) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    bound = "above" if strict else "at least"
-    require(
-        number and (value > least if strict else value >= least),
-        f"{name} must be a finite number {bound} {least:g}",
-        value,
-    )
 
 
 @dataclass(frozen=True)
@@ -43,70 +69,48 @@ class Problem:
     only such a domain allows centred rewards (docs/privacy.md).
     """
 
-    users: int
-    servers: int
-    dim: int
-    constant: float | None = None
+    users: Users
+    servers: Servers
+    dim: Dim
+    constant: Annotated[float, Meta(gt=0, le=1)] | None = None
 
     def __post_init__(self) -> None:
-        _require_whole("users", self.users, 1)
-        _require_whole("servers", self.servers, 1)
-        _require_whole("dim", self.dim, 1)
+        check_fields(self)
         require(
             self.servers <= self.users,
             f"servers must be at most the number of users ({self.users})",
             self.servers,
         )
-        if self.constant is not None:
-            _require_finite("constant", self.constant, 0.0, strict=True)
-            require(self.constant <= 1.0, "constant must be at most 1", self.constant)
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """Constants of Algorithms 1 to 4.
+    """Constants of Algorithms 1 to 4, at the theory's values; exploration = 1 is what the proofs need.
 
-    `deletion` is α₁ (Eq. 3), `merging` α₂ (Eq. 4), `upload_ratio` U (Eq. 5), `download_ratio` D
-    (Eq. 6), `ridge` λ, `alpha` the failure probability of all confidence sets together.
-    `exploration` scales β; 1 is the theory's value. `cluster_bound` is an upper bound of the number
-    of local clusters of the whole federation (the paper's mL); None means the number of users.
+    Without delays both ratios are 1, without clusters `merging` is ∞.
     """
 
-    upload_ratio: float = 1.01
-    download_ratio: float = 1.01
-    deletion: float = 1.5
-    merging: float = 2.0
-    ridge: float = 1.0
-    sigma_0: float = 0.5
-    alpha: float = 0.01
-    exploration: float = 1.0
-    cluster_bound: int | None = None
+    upload_ratio: UploadRatio = 1.01
+    download_ratio: DownloadRatio = 1.01
+    deletion: Deletion = 1.5
+    merging: Merging = 2.0
+    ridge: Ridge = 1.0
+    sigma_0: Sigma0 = 0.5
+    alpha: Alpha = 0.01
+    exploration: Exploration = 1.0
+    cluster_bound: ClusterBound = None
 
     def __post_init__(self) -> None:
-        _require_finite("upload_ratio", self.upload_ratio, 1.0)
-        _require_finite("download_ratio", self.download_ratio, 1.0)
-        for name in ("deletion", "merging"):
-            value = getattr(self, name)
-            require(not math.isnan(value) and value >= 0, f"{name} must be at least 0", value)
-        _require_finite("ridge", self.ridge, 0.0, strict=True)
-        _require_finite("sigma_0", self.sigma_0, 0.0, strict=True)
-        _require_finite("alpha", self.alpha, 0.0, strict=True)
-        require(self.alpha < 1, "alpha must be below 1", self.alpha)
-        _require_finite("exploration", self.exploration, 0.0)
-        if self.cluster_bound is not None:
-            _require_whole("cluster_bound", self.cluster_bound, 1)
+        check_fields(self)
 
 
 @dataclass(frozen=True)
 class Privacy:
     """The promised budget (ε, δ), and the horizon T for which the printed tree is provisioned."""
 
-    epsilon: float = 1.0
-    delta: float = 0.1
-    horizon: int = 100_000
+    epsilon: Epsilon = 1.0
+    delta: Delta = 0.1
+    horizon: Horizon = 100_000
 
     def __post_init__(self) -> None:
-        _require_finite("epsilon", self.epsilon, 0.0, strict=True)
-        _require_finite("delta", self.delta, 0.0, strict=True)
-        require(self.delta < 1, "delta must be below 1", self.delta)
-        _require_whole("horizon", self.horizon, 2)
+        check_fields(self)

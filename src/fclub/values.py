@@ -1,19 +1,29 @@
-"""Values of parameters: read from text, and checked, by the kind of the parameter's default.
+"""Values of parameters: read from text, and checked, by the type that the parameter declares.
 
 Every `--set`, every environment variable and every settings file is read by `parse_value`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from numbers import Real
-from typing import Any
+import math
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
+import numpy as np
 
-from fclub.errors import InvalidSetting, UnknownName
+from fclub.errors import InvalidSetting
 
-KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+Parameter = float | int | str | bool | None
+"""A value that a policy or an environment can be given by name."""
+
+KINDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    NoneType: "null",
+}
 
 
 def split_assignment(entry: str, form: str = "key=value") -> tuple[str, str]:
@@ -24,40 +34,56 @@ def split_assignment(entry: str, form: str = "key=value") -> tuple[str, str]:
     return key, text
 
 
-def parse_value(name: str, text: str, default: object) -> Any:
-    """What a text means for a parameter with this default.
+def is_plain(kind: Any) -> bool:
+    """Is the type made of numbers, texts, truth values, choices of them and None only?"""
+    if get_origin(kind) in (Annotated, Union, UnionType):
+        parts = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
+        return all(is_plain(part) for part in parts)
+    return kind in KINDS or get_origin(kind) is Literal
 
-    A default of None tells nothing; then numbers, true, false and null are what they look like.
+
+def describe(kind: Any) -> str:
+    """A type and its limits in words."""
+    if get_origin(kind) is Annotated:
+        inner, *rest = get_args(kind)
+        limits = [text for meta in rest if isinstance(meta, msgspec.Meta) for text in _limits(meta)]
+        return f"{describe(inner)} {' and '.join(limits)}".rstrip()
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(describe(part) for part in get_args(kind))
+    if get_origin(kind) is Literal:
+        return " or ".join(str(choice) for choice in get_args(kind))
+    return KINDS.get(kind, "any value")
+
+
+def _limits(meta: msgspec.Meta) -> list[str]:
+    words = {"above": meta.gt, "of at least": meta.ge, "below": meta.lt, "of at most": meta.le}
+    return [f"{word} {limit:g}" for word, limit in words.items() if limit is not None]
+
+
+def parse_value(name: str, text: str, kind: Any) -> Any:
+    """What a text means for a parameter of this type.
+
+    Where any value will do, numbers, true, false and null are what they look like.
     """
-    if default is None:
+    if kind is Any:
         try:
             return msgspec.json.decode(text, type=float | int | bool | None)
         except msgspec.DecodeError:
             return text
+    return _convert(name, text, kind, strict=False)
+
+
+def check_value(name: str, value: Any, kind: Any, infinite: bool = False) -> Any:
+    """The value as this type, or `InvalidSetting`; a number must be finite unless told otherwise."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    found = plain if kind is Any else _convert(name, plain, kind, strict=True)
+    if isinstance(found, float) and not (math.isfinite(found) or (infinite and not math.isnan(found))):
+        raise InvalidSetting(f"{name} must be {describe(kind)}, got {value!r}", value)
+    return found
+
+
+def _convert(name: str, value: Any, kind: Any, strict: bool) -> Any:
     try:
-        return msgspec.convert(text, type(default), strict=False)
+        return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError:
-        raise InvalidSetting(f"{name} must be {KINDS[type(default)]}, got {text!r}", text) from None
-
-
-def check_value(name: str, value: object, default: object) -> None:
-    """Refuse a truth value, a number or a text where the default is one of the others."""
-    if default is not None and _kind(value) is not _kind(default):
-        raise InvalidSetting(f"{name} must be {KINDS[type(default)]}, got {value!r}", value)
-
-
-def check_parameters(
-    owner: str, parameters: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> dict[str, Any]:
-    """All parameters of `owner`, the given ones and the others at their defaults."""
-    for key, value in parameters.items():
-        if key not in defaults:
-            raise UnknownName(f"parameter of {owner}", key, defaults)
-        check_value(f"{owner}: {key}", value, defaults[key])
-    return {**defaults, **parameters}
-
-
-def _kind(value: object) -> type:
-    if isinstance(value, bool):
-        return bool
-    return float if isinstance(value, Real) else type(value)
+        raise InvalidSetting(f"{name} must be {describe(kind)}, got {value!r}", value) from None

@@ -10,7 +10,7 @@ from fclub.policies.popular import FIRST_ROOM, Popular
 
 
 def started(dim: int = 3, **parameters: float) -> Popular:
-    policy = Popular("popular", **parameters)
+    policy = Popular(**parameters)
     policy.start(Problem(users=4, servers=2, dim=dim), [0, 0, 1, 1])
     return policy
 

@@ -1,7 +1,6 @@
 """Policies that must coincide, and the special cases of the paper's discussion."""
 
-from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,11 @@ import fclub
 from fclub.core.paper.ucb import NoiseBounds, ridge_bounds
 from fclub.core.types import Matrix
 from fclub.environments.synthetic import Synthetic
-from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import POLICIES
-from fclub.protocol.families import PRESETS
-from fclub.protocol.paper.family import SWITCHES, PaperConstants, PaperFamily
+from fclub.protocol.paper.family import PaperFamily
 from fclub.protocol.seam import Shape
 
-THEORY = {"exploration": 1.0, "ridge": 1.0}
+THEORY: dict[str, Any] = {"exploration": 1.0, "ridge": 1.0}
 """The proofs' constants, in place of each policy's tuned ones."""
 
 sizes = {"users": 10, "clusters": 2, "servers": 3, "dim": 4, "items": 6}
@@ -66,18 +63,15 @@ class NullPrivatizer(PaperFamily):
         )
 
 
-class NullConstants(PaperConstants):
-    def family(self, shape: Shape) -> NullPrivatizer:
+class Null(fclub.CdpFclubDC):
+    def make_family(self, shape: Shape) -> NullPrivatizer:
         return NullPrivatizer(self, shape)
-
-
-NULL = replace(PRESETS["cdp-fclub-dc"], check=partial(NullConstants.of, SWITCHES["cdp-fclub-dc"]))
 
 
 @pytest.mark.parametrize("placement", ["blocks", "spread"])
 def test_null_privatizer(placement: str) -> None:
     environment = fclub.make_environment("synthetic", **sizes, placement=placement)
-    null = FederatedPolicy("null", NULL, deletion=0.7, **THEORY)
+    null = Null(deletion=0.7, **THEORY)
     exact = fclub.make_policy("fclub-dc", deletion=0.7, **THEORY)
     play_together([null, exact], environment, 400)
     assert null.pack().local.leaves.max() > 3, "the tree was not used"

@@ -16,6 +16,7 @@ from numpy.random import SeedSequence
 import fclub
 from fclub.config import Privacy, Protocol
 from fclub.core.paper.ucb import NoiseBounds, ridge_bounds, tree_bounds
+from fclub.policies.registry import POLICIES
 
 LocalCluster = tuple[int, tuple[int, ...]]
 
@@ -202,9 +203,9 @@ class Reference:
 @pytest.mark.parametrize("placement", ["blocks", "spread"])
 @pytest.mark.parametrize("name", ["cdp-fclub-dc", "fclub-dc", "fclub", "homo-dc", "homo"])
 def test_policy_is_the_printed_algorithm(name: str, placement: str) -> None:
-    ratios = {} if name in ("fclub", "homo") else {"upload_ratio": 1.1, "download_ratio": 1.2}
-    parameters = {"deletion": 0.5, "merging": 0.6, "epsilon": 5.0, "horizon": 1000} | ratios
-    parameters |= {"exploration": 0.9}
+    parameters = {"deletion": 0.5, "merging": 0.6, "epsilon": 5.0, "horizon": 1000, "exploration": 0.9}
+    parameters |= {"upload_ratio": 1.1, "download_ratio": 1.2}
+    parameters = {key: value for key, value in parameters.items() if key in POLICIES[name].defaults}
     environment = fclub.make_environment(
         "synthetic", users=9, clusters=3, servers=3, dim=4, items=5, placement=placement
     )

@@ -13,10 +13,18 @@ from fclub.config import Problem
 from fclub.core.paper.ucb import delay_factor, events_bound
 from fclub.policies.federated import FederatedPolicy
 from fclub.protocol.messages import read_id
-from fclub.protocol.paper.family import Switches, preset
+from fclub.protocol.paper.family import WithClusters, WithDelays, WithTree
 from fclub.protocol.paper.messages import Download, Upload
 
 ratios = st.one_of(st.just(1.0), st.floats(1.001, 3.0))
+
+
+def made(detection: str, noise: str, **parameters: float) -> FederatedPolicy:
+    """The printed algorithm with delays and these switches, at the theory's values."""
+    bases = [WithClusters] * (detection == "edges") + [WithDelays] + [WithTree] * (noise == "tree")
+    kind = type("Test", (*bases, FederatedPolicy), {})
+    assert kind.switches == {"detection": detection, "trigger": "determinant", "noise": noise}
+    return kind(**parameters)
 
 
 def federation(
@@ -26,8 +34,7 @@ def federation(
         "synthetic", users=2 * servers + 1, clusters=2, servers=servers, dim=dim, placement="spread"
     )
     environment.start(seed)
-    trigger = "determinant"
-    policy = FederatedPolicy("test", preset(Switches(detection, trigger, noise), ""), **parameters)
+    policy = made(detection, noise, **parameters)
     policy.start(environment.problem, environment.server_of, seed=seed)
     return policy, environment
 
@@ -168,8 +175,7 @@ def test_lemma_1_covers_theta(
     for seed in range(runs):
         environment = fclub.make_environment("synthetic", users=6, clusters=1, servers=servers, dim=3)
         environment.start(seed)
-        row = preset(Switches("off", "determinant", noise), "")
-        policy = FederatedPolicy("test", row, alpha=alpha, **parameters)
+        policy = made("off", noise, alpha=alpha, **parameters)
         policy.start(environment.problem, environment.server_of, seed=seed)
         share = 0.0
         for _ in range(100):
@@ -195,8 +201,7 @@ def test_a_full_tree_keeps_data_back() -> None:
     """After t_c uploads the printed queue is empty: nothing more is sent until a new phase renews."""
     environment = fclub.make_environment("synthetic", users=2, clusters=1, servers=1, dim=2)
     environment.start(0)
-    row = preset(Switches("off", "determinant", "tree"), "")
-    policy = FederatedPolicy("test", row, horizon=2, upload_ratio=3.0, download_ratio=3.0)
+    policy = made("off", "tree", horizon=2, upload_ratio=3.0, download_ratio=3.0)
     policy.start(environment.problem, environment.server_of, seed=0)
     allowed = policy.family.bounds.uploads
     assert allowed == np.ceil(2 * log(2) / log(3.0))

@@ -12,7 +12,7 @@ from fclub.core.plus.mixture import newcomer
 from fclub.core.statistics import Packed, Statistics
 from fclub.errors import InvalidMessage
 from fclub.privacy.noise import SeededNoise
-from fclub.protocol.families import make_family
+from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import PhaseStart
 from fclub.protocol.plus import trust
@@ -29,7 +29,8 @@ QUICK = {"first_release": 4, "release_ratio": 1.5, "ratio": 1.3, "sweeps": 8}
 
 def federation(name: str = "fclub-plus", **parameters: Any) -> tuple[list[Any], Any]:
     """Two servers without users, each with its own clock."""
-    family = make_family(name, SHAPE, QUICK | parameters)
+    quick = {key: value for key, value in QUICK.items() if key in FAMILIES[name].defaults}
+    family = make_family(name, SHAPE, quick | parameters)
     link, ledger = InProcessLink(family.decode), family.ledger(seeded=True)
     hub, servers = family.global_server([], link), []
     for number in range(2):

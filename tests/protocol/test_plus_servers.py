@@ -12,6 +12,7 @@ from fclub.core.statistics import Statistics
 from fclub.core.types import Matrix
 from fclub.errors import InvalidMessage, PrivacyError, UnknownName
 from fclub.policies.federated import FederatedPolicy
+from fclub.policies.registry import POLICIES
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
 from fclub.protocol.messages import (
@@ -32,10 +33,14 @@ ROUNDS = 300
 pytestmark = pytest.mark.usefixtures("recorded")
 
 
+def quick(name: str) -> dict[str, Any]:
+    return {key: value for key, value in QUICK.items() if key in POLICIES[name].defaults}
+
+
 def started(name: str, **parameters: Any) -> tuple[Any, fclub.Environment]:
     environment = fclub.make_environment("synthetic", **SMALL)
     environment.start(4)
-    policy = fclub.make_policy(name, **(QUICK | parameters))
+    policy = fclub.make_policy(name, **(quick(name) | parameters))
     policy.start(environment.problem, environment.server_of, seed=2)
     return policy, environment
 
@@ -159,7 +164,7 @@ def test_no_raw_observation_is_in_any_byte(level: str) -> None:
 def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
     """Two federations whose users have other numbers, and the same visits, send the same bytes."""
     policy, environment = started(name)
-    renamed = fclub.make_policy(name, **QUICK)
+    renamed = fclub.make_policy(name, **quick(name))
     number = np.argsort(environment.server_of, kind="stable").argsort()
     renamed.start(environment.problem, np.sort(environment.server_of), seed=2)
     for user, _, x, reward in play(policy, environment):
@@ -418,7 +423,9 @@ def test_the_spent_budget_is_the_claimed_one_once_something_was_released() -> No
 @pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
 def test_saved_in_mid_run_it_goes_on_alike(name: str) -> None:
     """With releases, shares and ids in the file: the defaults would release nothing so early."""
-    check_saving(fclub.make_policy(name, **QUICK), fclub.make_environment("synthetic", **SMALL), 150)
+    check_saving(
+        fclub.make_policy(name, **quick(name)), fclub.make_environment("synthetic", **SMALL), 150
+    )
 
 
 @pytest.mark.parametrize("level", ["cdp", "transcript"])

@@ -12,7 +12,7 @@ from numpy.random import SeedSequence
 from fclub.core.types import Floats, Matrix
 from fclub.errors import CannotForget, InvalidMessage, UnknownName
 from fclub.privacy.noise import NoNoise, SeededNoise
-from fclub.protocol.families import PRESETS, make_family
+from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, encode
@@ -22,7 +22,7 @@ DIM, HALF = 3, float(np.sqrt(0.5))
 SHAPE = Shape(DIM, clusters=8, constant=HALF)
 SOON = {"first_release": 4, "release_ratio": 1.5}
 QUICK = {"cdp-fclub-plus": SOON, "cdp-homo": SOON}
-PRIVATE = [name for name, preset in PRESETS.items() if preset.switches["noise"] != "none"]
+PRIVATE = [name for name, preset in FAMILIES.items() if preset.switches["noise"] != "none"]
 
 
 class Recording(InProcessLink):
@@ -71,7 +71,7 @@ class Live:
         return choices
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_live_servers_are_served_learn_and_share(name: str) -> None:
     live = Live(name)
     live.visit(200)
@@ -90,7 +90,7 @@ def test_live_servers_are_served_learn_and_share(name: str) -> None:
     assert known == {(n, cluster) for n, server in enumerate(live.locals) for cluster in server.ids}
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_what_was_saved_goes_on_alike(name: str) -> None:
     first, second = Live(name), Live(name)
     first.visit(60)
@@ -115,7 +115,7 @@ def scores(bound: Bound, items: Matrix) -> Floats:
     return bound.offset + items @ bound.theta + bound.radius * spread
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_bound_is_what_a_choice_is_made_with(name: str) -> None:
     live = Live(name)
     live.visit(80)
@@ -134,7 +134,7 @@ def outcome(live: Live, row: int) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_forgotten_user_is_in_nothing_that_is_released_later(name: str) -> None:
     """As if it had never come, except for what had left before."""
     live = Live(name)
@@ -159,7 +159,7 @@ def test_a_forgotten_user_is_in_nothing_that_is_released_later(name: str) -> Non
 
 
 @pytest.mark.parametrize("constant", [None, HALF])
-@pytest.mark.parametrize("name", [n for n, preset in PRESETS.items() if "centre" in preset.defaults])
+@pytest.mark.parametrize("name", [n for n, preset in FAMILIES.items() if "centre" in preset.defaults])
 def test_an_estimate_is_of_rewards_as_they_are(name: str, constant: float | None) -> None:
     """Whether or not they were centred to be learned from."""
     family = make_family(name, Shape(DIM, 8, constant), {"exploration": 0.0})
@@ -174,7 +174,7 @@ def test_an_estimate_is_of_rewards_as_they_are(name: str, constant: float | None
     np.testing.assert_allclose(server.theta, [[0.5, 0.0, 0.6 / HALF]], atol=0.05)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_clocks_tell_the_same_time_after_a_save(name: str) -> None:
     family = make_family(name, SHAPE, {})
     clock, again = family.clock(), family.clock()
@@ -184,17 +184,17 @@ def test_clocks_tell_the_same_time_after_a_save(name: str) -> None:
     assert (again.phase, again.next_start) == (clock.phase, clock.next_start)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_fingerprint_is_of_the_shape_and_the_constants(name: str) -> None:
     mark = json.dumps(make_family(name, SHAPE, {}).fingerprint())
     assert mark == json.dumps(make_family(name, SHAPE, {}).fingerprint())
-    other = {"ridge": 3.0} if "ridge" in PRESETS[name].defaults else {"variance": 0.2}
+    other = {"ridge": 3.0} if "ridge" in FAMILIES[name].defaults else {"variance": 0.2}
     assert mark != json.dumps(make_family(name, SHAPE, other).fingerprint())
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_only_private_families_have_books_a_price_and_a_rehearsal(name: str) -> None:
-    live, preset = Live(name), PRESETS[name]
+    live, preset = Live(name), FAMILIES[name]
     live.visit(60)
     private = name in PRIVATE
     assert (live.family.privacy is not None) == private
@@ -211,7 +211,7 @@ def test_only_private_families_have_books_a_price_and_a_rehearsal(name: str) -> 
 
 @pytest.mark.parametrize("name", PRIVATE)
 def test_a_forecast_is_of_as_many_releases_as_it_has_noise_for(name: str) -> None:
-    rehearsal = PRESETS[name].rehearsal
+    rehearsal = FAMILIES[name].rehearsal
     shape = Shape(DIM, clusters=1, constant=rehearsal.constant)
     found = rehearsal.forecast(make_family(name, shape, rehearsal.parameters))
     releases = len(found.weights)
@@ -221,7 +221,7 @@ def test_a_forecast_is_of_as_many_releases_as_it_has_noise_for(name: str) -> Non
     assert found.std > 0.0
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_messages_carry_what_is_counted_and_survive_their_bytes(name: str) -> None:
     live = Live(name)
     live.visit(60)
@@ -241,7 +241,7 @@ def test_a_family_reads_no_message_of_another() -> None:
             other.family.decode(encode(live.link.up[-1]))
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_an_overdue_phase_goes_on_without_the_missing(name: str) -> None:
     """Servers without users cannot report; families in which no server waits have none missing."""
     live = Live(name)

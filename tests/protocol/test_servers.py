@@ -11,6 +11,7 @@ from fclub.core.paper.ucb import make_rules, ridge_bounds, tree_bounds
 from fclub.core.statistics import Packed, Statistics
 from fclub.errors import InvalidMessage, NumericalError
 from fclub.policies.federated import FederatedPolicy
+from fclub.policies.registry import POLICIES
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.link import Communications, InProcessLink
 from fclub.protocol.messages import (
@@ -30,6 +31,11 @@ from fclub.protocol.paper.local_server import PaperLocal
 
 FEDERATED = ["cdp-fclub-dc", "fclub-dc", "fclub", "homo-dc", "homo"]
 SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
+
+
+def eager(name: str, deletion: float) -> dict[str, float]:
+    """Users are told apart early, by policies that do so at all."""
+    return {"deletion": deletion} if "deletion" in POLICIES[name].defaults else {}
 
 
 def started(name: str, **parameters: float) -> tuple[Any, fclub.Environment]:
@@ -52,8 +58,8 @@ def step(policy: FederatedPolicy, environment: fclub.Environment) -> tuple[np.nd
 @pytest.mark.parametrize("name", FEDERATED)
 def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
     """Two federations whose users have other numbers, and the same visits, send the same bytes."""
-    policy, environment = started(name, deletion=0.6)
-    renamed = fclub.make_policy(name, deletion=0.6)
+    policy, environment = started(name, **eager(name, 0.6))
+    renamed = fclub.make_policy(name, **eager(name, 0.6))
     number = np.argsort(environment.server_of, kind="stable").argsort()
     assert np.any(number != np.arange(9))
     renamed.start(environment.problem, np.sort(environment.server_of), seed=2)
@@ -86,7 +92,7 @@ def test_no_raw_observation_is_in_any_byte() -> None:
 @pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize("name", FEDERATED)
 def test_ids_change_exactly_when_the_membership_does(name: str) -> None:
-    policy, environment = started(name, deletion=0.5)
+    policy, environment = started(name, **eager(name, 0.5))
     known: dict[tuple[int, int], frozenset[int]] = {}
     for _ in range(300):
         step(policy, environment)

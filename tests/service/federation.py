@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Problem
-from fclub.core.types import Indices, Matrix
+from fclub.core.types import Matrix
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import FclubError
 from fclub.policies.base import Policy
 from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import make_policy
-from fclub.policies.rows import Rows
 from fclub.privacy.noise import NoiseSource
-from fclub.protocol.families import PRESETS
+from fclub.protocol.families import FAMILIES
 from fclub.protocol.federation import Federation
-from fclub.protocol.seam import Shape
 from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
@@ -120,16 +117,14 @@ class Live(Federation):
 
 
 class OwnClocks(FederatedPolicy):
-    def _start(self, problem: Problem, server_of: Indices, seed: SeedSequence, seeded: bool) -> None:
-        self.rows = Rows.by_server(server_of, problem.servers)
-        self.family = self._constants.family(Shape(problem.dim, problem.users, problem.constant))
-        self.federation = Live(self.family, self.rows.row_of, self.rows.first, seed, seeded)
+    def _federation(self, seed: SeedSequence, seeded: bool) -> Federation:
+        return Live(self.family, self.rows.row_of, self.rows.first, seed, seeded)
 
 
 def in_process(name: str, environment: Synthetic, **parameters: Any) -> Policy:
     """The simulation's policy, with phases started as in a live federation."""
     if name.endswith("plus"):
-        mixture = OwnClocks(name, PRESETS[name], **parameters)
+        mixture = type(name, (FAMILIES[name], OwnClocks), {})(**parameters)
         mixture.start(environment.problem, environment.server_of, seed=0)
         for server in mixture.servers.values():
             server.clock, server.rng = mixture.family.clock(), np.random.default_rng(0)

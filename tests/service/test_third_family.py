@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
 
 import fclub
-from fclub.config import Parameter
 from fclub.core.packing import flatten, with_row
 from fclub.core.statistics import Packed, Statistics, observe
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidMessage
-from fclub.policies.federated import FederatedPolicy
+from fclub.parameters import meaning
+from fclub.policies.federated import policy_of
 from fclub.privacy.sensitivity import Domain
-from fclub.protocol.families import PRESETS
+from fclub.protocol.families import FAMILIES
 from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Decoder, Message, PhaseStart, encode
 from fclub.protocol.overview import GlobalOverview, LocalOverview
 from fclub.protocol.phase import PhaseClock
-from fclub.protocol.seam import Bound, Place, Preset, Shape, State
+from fclub.protocol.seam import Bound, Constants, Place, Shape, State
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.monitoring import Monitor
 
@@ -193,20 +193,21 @@ class Lonely:
         """It is played round by round."""
 
 
-class LonelyConstants:
-    def __init__(self, parameters: Mapping[str, Parameter]) -> None:
-        self.ridge = float(parameters["ridge"] or 0.0)
+class LonelyConstants(Constants):
+    """Each user alone."""
 
-    def family(self, shape: Shape) -> Lonely:
+    name = "lonely"
+    switches: ClassVar[dict[str, str]] = {"noise": "none"}
+
+    ridge: Annotated[float, meaning("regularisation", above=0)] = 1.0
+
+    def make_family(self, shape: Shape) -> Lonely:
         return Lonely(shape, self.ridge)
-
-
-ROW = Preset("everybody alone", {"noise": "none"}, {"ridge": 1.0}, LonelyConstants, {})
 
 
 @pytest.fixture(autouse=True)
 def row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PRESETS, "lonely", ROW)
+    monkeypatch.setitem(FAMILIES, "lonely", LonelyConstants)
 
 
 def world() -> Synthetic:
@@ -214,8 +215,10 @@ def world() -> Synthetic:
 
 
 def test_it_is_simulated() -> None:
-    trace = fclub.simulate(FederatedPolicy("lonely", ROW), world(), 300, seed=1)
-    again = fclub.simulate(FederatedPolicy("lonely", ROW, ridge=1.0), world(), 300, seed=1)
+    policy = policy_of(LonelyConstants)
+    trace = fclub.simulate(policy(), world(), 300, seed=1)
+    again = fclub.simulate(policy(ridge=1.0), world(), 300, seed=1)
+    assert (policy.name, policy.summary()) == ("lonely", "Each user alone")
     np.testing.assert_array_equal(trace.regret, again.regret)
     assert trace.clusters["found"][-1] == 6
 
@@ -251,7 +254,7 @@ def test_pages_show_it(tmp_path: Path) -> None:
 
 
 def test_it_reads_its_own_messages_only() -> None:
-    family = LonelyConstants({"ridge": 1.0}).family(Shape(3, 6))
+    family = LonelyConstants(ridge=1.0).make_family(Shape(3, 6))
     assert family.decode(encode(Tally(3))) == Tally(3)
     with pytest.raises(InvalidMessage):
         family.decode(encode(PhaseStart(1)))

@@ -8,9 +8,12 @@ from typing import Any
 import typer
 
 from fclub.config import require
-from fclub.environments.registry import ENVIRONMENTS, defaults_of, find_environment
+from fclub.environments.registry import ENVIRONMENTS, find_environment
+from fclub.environments.synthetic import Synthetic
+from fclub.parameters import Row, rows_of
+from fclub.policies.federated import CdpFclubPlus
 from fclub.policies.registry import POLICIES, find_policy
-from fclub.values import parse_value, split_assignment
+from fclub.values import split_assignment
 
 Parameters = dict[str, Any]
 
@@ -24,18 +27,28 @@ REFERENCE = "a name, path.py:Class or module:Class"
 
 def policy_option(otherwise: str = "") -> Any:
     words = f"A policy: {REFERENCE}; repeatable. {otherwise}".strip()
-    return typer.Option(help=words, autocompletion=_policies)
+    return typer.Option(help=words, autocompletion=complete_policy)
 
 
 def environment_option() -> Any:
-    return typer.Option(help=f"The environment: {REFERENCE}.", autocompletion=_environments)
+    return typer.Option(help=f"The environment: {REFERENCE}.", autocompletion=complete_environment)
 
 
-def _policies(incomplete: str) -> list[str]:
+def declared_option(row: Row) -> Any:
+    """An option for a parameter that is explained where it is declared."""
+    return typer.Option(help=f"{row.meaning[:1].upper()}{row.meaning[1:]}.")
+
+
+WORLD = {name: declared_option(row) for name, row in rows_of(Synthetic).items()}
+"""Options for the parameters that environments have in common."""
+PROMISE = {name: declared_option(CdpFclubPlus.parameters[name]) for name in ("epsilon", "delta")}
+
+
+def complete_policy(incomplete: str) -> list[str]:
     return [name for name in POLICIES if name.startswith(incomplete)]
 
 
-def _environments(incomplete: str) -> list[str]:
+def complete_environment(incomplete: str) -> list[str]:
     return [name for name in ENVIRONMENTS if name.startswith(incomplete)]
 
 
@@ -52,12 +65,12 @@ def parse_parameters(
         owner, _, key = path.rpartition(".")
         require(bool(owner and key), f"--set takes {FORM}", entry)
         require(owner in (ENVIRONMENT, *policies), "--set names a policy that is not run", owner)
-        known = _defaults(owner, environment)
-        found.setdefault(owner, {})[key] = parse_value(path, text, known.get(key))
+        row = _known(owner, environment).get(key)
+        found.setdefault(owner, {})[key] = text if row is None else row.parse(text, path)
     return found.pop(ENVIRONMENT, {}), found
 
 
-def _defaults(owner: str, environment: str | None) -> Mapping[str, Any]:
+def _known(owner: str, environment: str | None) -> Mapping[str, Row]:
     if owner == ENVIRONMENT:
-        return {} if environment is None else defaults_of(find_environment(environment))
-    return find_policy(owner).defaults
+        return {} if environment is None else rows_of(find_environment(environment))
+    return find_policy(owner).parameters

@@ -3,29 +3,56 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from fclub.policies.registry import POLICIES
+from fclub.cli.parameters import complete_policy
+from fclub.policies.base import Policy
+from fclub.policies.registry import POLICIES, find_policy
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command("policies", epilog="Example: fclub policies --json")
-def policies(as_json: bool = typer.Option(False, "--json", help="Print one JSON object.")) -> None:
-    """List the policies, their switches and parameters."""
-    if as_json:
-        listing = {
-            name: {"summary": e.summary, "switches": e.switches, "parameters": e.defaults}
-            for name, e in POLICIES.items()
-        }
-        typer.echo(json.dumps(listing))
-        return
+def _described(kind: type[Policy]) -> dict[str, Any]:
+    rows = kind.parameters.values()
+    return {
+        "summary": kind.summary(),
+        "switches": dict(kind.switches),
+        "parameters": dict(kind.defaults),
+        "meanings": {r.name: {"meaning": r.meaning, "unit": r.unit, "values": r.allowed} for r in rows},
+    }
+
+
+def _all() -> Table:
     table = Table("policy", "what it is", "switches", "parameters (defaults)")
-    for name, entry in POLICIES.items():
-        switches = "\n".join(f"{k}: {v}" for k, v in entry.switches.items())
-        defaults = ", ".join(f"{k}={v}" for k, v in entry.defaults.items())
-        table.add_row(name, entry.summary, switches, defaults)
-    Console().print(table)
+    for name, kind in POLICIES.items():
+        switches = "\n".join(f"{key}: {value}" for key, value in kind.switches.items())
+        defaults = ", ".join(f"{key}={value}" for key, value in kind.defaults.items())
+        table.add_row(name, kind.summary(), switches, defaults)
+    return table
+
+
+def _one(kind: type[Policy]) -> Table:
+    table = Table("parameter", "default", "values", "unit", "meaning", title=kind.summary())
+    for row in kind.parameters.values():
+        table.add_row(row.name, str(row.default), row.allowed, row.unit, row.meaning)
+    return table
+
+
+@app.command("policies", epilog="Example: fclub policies cdp-fclub-plus")
+def policies(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="One of them: what each parameter means.", autocompletion=complete_policy),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the policies, their switches and parameters."""
+    chosen = POLICIES if name is None else {name: find_policy(name)}
+    if as_json:
+        typer.echo(json.dumps({key: _described(kind) for key, kind in chosen.items()}))
+    else:
+        Console().print(_all() if name is None else _one(chosen[name]))

@@ -47,14 +47,14 @@ def run(
     rounds: Annotated[int, typer.Option(help="Visits per simulation.")] = 100_000,
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 10,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    users: Annotated[int | None, typer.Option(help="Number of users.")] = None,
-    clusters: Annotated[int | None, typer.Option(help="True number of clusters.")] = None,
-    servers: Annotated[int | None, typer.Option(help="Number of local servers.")] = None,
-    dim: Annotated[int | None, typer.Option(help="Number of features.")] = None,
-    items: Annotated[int | None, typer.Option(help="Items on offer at a visit.")] = None,
-    placement: Annotated[str | None, typer.Option(help="Who is where: blocks or spread.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget ε.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Privacy budget δ.")] = None,
+    users: Annotated[int | None, parameters.WORLD["users"]] = None,
+    clusters: Annotated[int | None, parameters.WORLD["clusters"]] = None,
+    servers: Annotated[int | None, parameters.WORLD["servers"]] = None,
+    dim: Annotated[int | None, parameters.WORLD["dim"]] = None,
+    items: Annotated[int | None, parameters.WORLD["items"]] = None,
+    placement: Annotated[str | None, parameters.WORLD["placement"]] = None,
+    epsilon: Annotated[float | None, parameters.PROMISE["epsilon"]] = None,
+    delta: Annotated[float | None, parameters.PROMISE["delta"]] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help=parameters.HELP)] = None,
     jobs: Annotated[int | None, typer.Option(help="Simulations at a time. One per core.")] = None,
     backend: Annotated[str, typer.Option(help=f"Where they run: {', '.join(BACKENDS)}.")] = "loky",
@@ -71,7 +71,7 @@ def run(
         k: v for k, v in (sizes | {"placement": placement}).items() if v is not None
     }
     budget = {k: v for k, v in (("epsilon", epsilon), ("delta", delta)) if v is not None}
-    names = policy or [name for name, entry in POLICIES.items() if entry.compared]
+    names = policy or [name for name, entry in POLICIES.items() if entry.compared()]
     world, own = parameters.parse_parameters(set_, names, env)
     environment = Setting.of(env, given | world)
     experiment = build(names, environment, rounds, tuple(range(seed, seed + seeds)), budget, own)

@@ -18,18 +18,21 @@ vectors, 31 users sharing one: not the m=4 of the paper. The MovieLens centroids
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from fclub.config import Parameter, require
+from fclub.config import Dim, Servers, Users, require
 from fclub.core.types import Floats, Indices
+from fclub.environments.base import Items, Newcomers, Placement, Visits
 from fclub.environments.data.cache import load_ratings
 from fclub.environments.data.datasets import data_folders
 from fclub.environments.data.pipeline import factors, random_part
-from fclub.environments.vectors import VectorEnvironment
+from fclub.environments.vectors import Size, VectorEnvironment
 from fclub.environments.world import HALF
 from fclub.errors import DataMissing, InvalidFile
+from fclub.parameters import checked, meaning
+from fclub.values import Parameter
 
 ROUNDING = 1e-9
 
@@ -69,18 +72,20 @@ class Arrays(VectorEnvironment):
     name: ClassVar[str] = "arrays"
     own: ClassVar[tuple[str, ...]] = ("path", "choice")
 
+    @checked
     def __init__(
         self,
-        path: str = "10_theta.npy",
-        users: int = 40,
-        servers: int = 5,
-        items: int = 10,
-        placement: str = "blocks",
-        choice: str = "first",
-        visits: str = "uniform",
-        newcomers: float = 0.0,
+        path: Annotated[str, meaning("a .npy file, or its name in the data folder")] = "10_theta.npy",
+        users: Users = 40,
+        servers: Servers = 5,
+        items: Items = 10,
+        placement: Placement = "blocks",
+        choice: Annotated[
+            Literal["first", "random"], meaning("which rows of the file are the users")
+        ] = "first",
+        visits: Visits = "uniform",
+        newcomers: Newcomers = 0.0,
     ) -> None:
-        require(choice in ("first", "random"), "choice must be first or random", choice)
         self.path, self.choice = path, choice
         self._vectors = load_array(find_array(path, path if Path(path).exists() else None))
         super().__init__(users, servers, self._vectors.shape[1], items, placement, visits, newcomers)
@@ -111,18 +116,22 @@ class Published(VectorEnvironment):
     files: ClassVar[dict[str, str]]
     data: ClassVar[str]
 
+    @checked
     def __init__(
         self,
-        variant: str = "printed",
-        users: int = 40,
-        servers: int = 5,
-        dim: int = 10,
-        items: int = 10,
-        placement: str = "blocks",
-        size: int = 1000,
-        path: str | None = None,
-        visits: str = "uniform",
-        newcomers: float = 0.0,
+        variant: Annotated[
+            str, meaning("printed, clustered, clustered4 (yelp), users or top40: see above")
+        ] = "printed",
+        users: Users = 40,
+        servers: Servers = 5,
+        dim: Dim = 10,
+        items: Items = 10,
+        placement: Placement = "blocks",
+        size: Size = 1000,
+        path: Annotated[str, meaning("the file, or its folder; null: look in the data folders")]
+        | None = None,
+        visits: Visits = "uniform",
+        newcomers: Newcomers = 0.0,
     ) -> None:
         variants = ("printed", *self.files)
         require(variant in variants, f"variant must be one of {', '.join(variants)}", variant)

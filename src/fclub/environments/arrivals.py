@@ -11,8 +11,6 @@ from fclub.core.compiling import compiled
 from fclub.core.types import Flags, Floats, Indices
 from fclub.errors import InvalidSetting
 
-VISITS = ("uniform", "zipf")
-
 
 class Arrivals(NamedTuple):
     """The law of arrivals and where it stands.
@@ -40,11 +38,10 @@ def next_user(arrivals: Arrivals, users: int) -> int:
     return int(np.searchsorted(arrivals.cumulated[half], drawn, side="right"))
 
 
-def check_law(visits: str, newcomers: float, users: int) -> None:
-    """Refuse what cannot be."""
-    require(visits in VISITS, f"visits must be one of {', '.join(VISITS)}", visits)
+def check_law(newcomers: float, users: int) -> None:
+    """At least one user is there from the start."""
     most = 1.0 - 1.0 / users
-    require(0.0 <= newcomers <= most, f"newcomers must be between 0 and {most:g} here", newcomers)
+    require(newcomers <= most, f"newcomers must be at most {most:g} here", newcomers)
 
 
 def start_arrivals(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Parameter, Problem, require
+from fclub.config import Problem
 from fclub.core.types import Flags, Floats, Indices, Matrix
 from fclub.environments.arrivals import check_law, start_arrivals
 from fclub.environments.world import (
@@ -23,6 +23,20 @@ from fclub.environments.world import (
     regret_of,
 )
 from fclub.errors import InvalidInput, NotStarted
+from fclub.parameters import meaning
+from fclub.values import Parameter
+
+Items = Annotated[int, meaning("items on offer at a visit", least=1)]
+Placement = Annotated[
+    Literal["blocks", "spread"],
+    meaning("where the users of a cluster are: on few servers (blocks), or dealt out to all (spread)"),
+]
+Visits = Annotated[
+    Literal["uniform", "zipf"], meaning("how often users come: all alike, or by Zipf's law")
+]
+Newcomers = Annotated[
+    float, meaning("share of users whose first visit is in the second half", least=0, below=1)
+]
 
 
 @dataclass(frozen=True)
@@ -125,7 +139,7 @@ class LinearEnvironment(Environment):
 
     def _set_arrivals(self, visits: str, newcomers: float) -> None:
         """Who comes when: `visits` is uniform or zipf, `newcomers` the share of users who come late."""
-        check_law(visits, newcomers, self.problem.users)
+        check_law(newcomers, self.problem.users)
         self.visits, self.newcomers = visits, newcomers
 
     @property
@@ -167,7 +181,7 @@ class LinearEnvironment(Environment):
         return self.world
 
 
-PLACEMENTS = ("blocks", "spread")
+PLACEMENTS: tuple[str, ...] = get_args(get_args(Placement)[0])
 
 
 def place(users: int, servers: int, placement: str) -> Indices:
@@ -176,6 +190,5 @@ def place(users: int, servers: int, placement: str) -> Indices:
     `blocks`: consecutive users share a server, so a server meets few clusters. `spread`: users are
     dealt out in turn, so every server meets every cluster.
     """
-    require(placement in PLACEMENTS, f"placement must be one of {', '.join(PLACEMENTS)}", placement)
     index = np.arange(users)
     return index * servers // users if placement == "blocks" else index % servers

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from fclub.config import require
+from fclub.config import Dim, Servers, require
 from fclub.core.types import Flags, Floats, Indices
-from fclub.environments.data.cache import Source, load_ratings, name_of
+from fclub.environments.base import Items, Newcomers, Placement, Visits
+from fclub.environments.data.cache import load_ratings, name_of
 from fclub.environments.data.pipeline import clustered, most_rated, sparse_factors
-from fclub.environments.vectors import DataEnvironment
+from fclub.environments.vectors import DataEnvironment, Groups, RatingsSource, Size
 from fclub.environments.world import CATALOGUE, Catalogue
-
-FEATURES = ("rated", "liked")
+from fclub.parameters import checked, meaning
 
 
 class Liked(DataEnvironment):
     """A visitor is offered items that it rated in reality, and the reward is whether it liked them.
 
-    Items are the `size` most rated ones, and users those who rated `enough` of them (None: so many that
-    the held-out share fills an offer); `users` of them at random, or all of them (None).
-    For each seed, a share `holdout` of every such user's ratings is kept for visits. The others, with
-    those of all who rated less, give the items' features (right singular vectors, in the users' form),
-    so that no rating serves both. Liked means a rating of at least `threshold` (None: the mean of the
-    file). `features="rated"` factorises whether there is a training rating, as the paper's pipeline
-    does; `"liked"` whether it is a like. Regret is against the best item on offer, often more than any
-    linear model can reach. True clusters are not known: `labels` group the users by k-means of their
-    training vectors, or not at all if `clusters` is 0.
+    Items are the `size` most rated ones, and users those who rated `enough` of them. For each seed, a
+    share `holdout` of every such user's ratings is kept for visits. The others, with those of all who
+    rated less, give the items' features (right singular vectors, in the users' form), so that no rating
+    serves both. Regret is against the best item on offer, often more than any linear model can reach.
+    True clusters are not known: `labels` group the users by k-means of their training vectors.
 
     Ratings stay sparse: memory and the time of a start grow with their number, not with users × items.
     """
@@ -38,26 +34,40 @@ class Liked(DataEnvironment):
         *("path", "clusters", "size", "enough", "threshold", "holdout", "features"),
     )
 
+    @checked
     def __init__(
         self,
-        path: Source = "movielens-latest-small",
-        users: int | None = 40,
-        clusters: int = 0,
-        servers: int = 5,
-        dim: int = 10,
-        items: int = 10,
-        placement: str = "blocks",
-        size: int = 1000,
-        enough: int | None = None,
-        threshold: float | None = None,
-        holdout: float = 0.5,
-        features: str = "rated",
-        visits: str = "uniform",
-        newcomers: float = 0.0,
+        path: RatingsSource = "movielens-latest-small",
+        users: Annotated[
+            int,
+            meaning("number of users, drawn from those who rated enough; null: all", least=1),
+        ]
+        | None = 40,
+        clusters: Groups = 0,
+        servers: Servers = 5,
+        dim: Dim = 10,
+        items: Items = 10,
+        placement: Placement = "blocks",
+        size: Size = 1000,
+        enough: Annotated[
+            int,
+            meaning("ratings that a user must have; null: as many as the held-out share needs"),
+        ]
+        | None = None,
+        threshold: Annotated[
+            float, meaning("least rating that counts as liked; null: the mean of the file", "rating")
+        ]
+        | None = None,
+        holdout: Annotated[
+            float, meaning("share of a user's ratings that is kept for visits", above=0, below=1)
+        ] = 0.5,
+        features: Annotated[
+            Literal["rated", "liked"],
+            meaning("what is factorised: whether there is a training rating, or whether it is a like"),
+        ] = "rated",
+        visits: Visits = "uniform",
+        newcomers: Newcomers = 0.0,
     ) -> None:
-        require(clusters >= 0, "clusters must be at least 0", clusters)
-        require(0.0 < holdout < 1.0, "holdout must be between 0 and 1", holdout)
-        require(features in FEATURES, f"features must be one of {', '.join(FEATURES)}", features)
         least = ceil(items / holdout) if enough is None else enough
         require(least >= items, f"enough must be at least the {items} items of an offer", enough)
         ratings = load_ratings(path)

@@ -28,15 +28,9 @@ def find_environment(name: str) -> type[Environment]:
     return ENVIRONMENTS[name]
 
 
-def defaults_of(kind: type[Environment]) -> dict[str, Any]:
-    """The parameters of an environment; None where one has no default."""
-    known = inspect.signature(kind).parameters
-    return {key: None if p.default is p.empty else p.default for key, p in known.items()}
-
-
 def construct(kind: type[Environment], parameters: Mapping[str, Any]) -> Environment:
     """What the class has no parameter for is refused."""
-    known = defaults_of(kind)
+    known = inspect.signature(kind).parameters
     for key in parameters:
         if key not in known:
             raise UnknownName(f"parameter of {kind.name}", key, known)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from math import asin
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from fclub.config import Parameter, Problem, require
+from fclub.config import Dim, Problem, Servers, Users, require
 from fclub.core.types import Floats
-from fclub.environments.base import LinearEnvironment, place
+from fclub.environments.base import (
+    Items,
+    LinearEnvironment,
+    Newcomers,
+    Placement,
+    Visits,
+    place,
+)
 from fclub.environments.world import DIRECTIONS, HALF, NON_NEGATIVE
-
-KINDS = ("authors", "orthogonal")
+from fclub.parameters import checked, meaning
+from fclub.values import Parameter
 
 
 class Synthetic(LinearEnvironment):
@@ -20,31 +27,33 @@ class Synthetic(LinearEnvironment):
 
     `kind="authors"`: θ and x are a random direction of norm 1/√2 beside a constant 1/√2, so that θᵀx is
     in [0, 1]. `kind="orthogonal"`: unit θ with disjoint non-negative supports (gap √2), unit
-    non-negative x. `spread` is η: the most that two users of a cluster differ by. `visits` and
-    `newcomers` say who comes when.
+    non-negative x.
     """
 
     name: ClassVar[str] = "synthetic"
 
+    @checked
     def __init__(
         self,
-        users: int = 40,
-        clusters: int = 4,
-        servers: int = 5,
-        dim: int = 10,
-        items: int = 10,
-        placement: str = "blocks",
-        kind: str = "authors",
-        spread: float = 0.0,
-        visits: str = "uniform",
-        newcomers: float = 0.0,
+        users: Users = 40,
+        clusters: Annotated[int, meaning("number of true clusters", least=1)] = 4,
+        servers: Servers = 5,
+        dim: Dim = 10,
+        items: Items = 10,
+        placement: Placement = "blocks",
+        kind: Annotated[
+            Literal["authors", "orthogonal"],
+            meaning("vectors as in the published code, or clusters that share no feature"),
+        ] = "authors",
+        spread: Annotated[
+            float, meaning("η: the most that two users of a cluster differ by", least=0, most=2)
+        ] = 0.0,
+        visits: Visits = "uniform",
+        newcomers: Newcomers = 0.0,
     ) -> None:
-        require(kind in KINDS, f"kind must be one of {', '.join(KINDS)}", kind)
         constant = HALF if kind == "authors" else None
         self.problem = Problem(users, servers, dim, constant)
-        require(1 <= clusters <= users, f"clusters must be between 1 and {users}", clusters)
-        require(items >= 1, "items must be at least 1", items)
-        require(0.0 <= spread <= 2.0, "spread must be between 0 and 2", spread)
+        require(clusters <= users, f"clusters must be at most the {users} users", clusters)
         require(kind == "authors" or clusters <= dim, "orthogonal needs clusters ≤ dim", clusters)
         require(kind != "authors" or dim >= 2, "authors' vectors need dim ≥ 2", dim)
         self.clusters, self.items, self.kind, self.spread = clusters, items, kind, spread

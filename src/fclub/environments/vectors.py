@@ -8,16 +8,37 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from fclub.config import Parameter, Problem, require
+from fclub.config import Dim, Problem, Servers, Users, require
 from fclub.core.types import Floats, Indices
-from fclub.environments.base import LinearEnvironment, place
+from fclub.environments.base import (
+    Items,
+    LinearEnvironment,
+    Newcomers,
+    Placement,
+    Visits,
+    place,
+)
 from fclub.environments.data.cache import Source, load_ratings, name_of
 from fclub.environments.data.pipeline import clustered, densest, distinct, factors
 from fclub.environments.world import DIRECTIONS, HALF
+from fclub.parameters import checked, meaning
+from fclub.values import Parameter
+
+RatingsSource = Annotated[
+    Source,
+    meaning(
+        "ratings: a file, a folder or archive with one, the name of a data set, or a data frame with "
+        "columns user, item and rating"
+    ),
+]
+Groups = Annotated[
+    int, meaning("k: users are grouped by k-means; 0: every user has its own vector", least=0)
+]
+Size = Annotated[int, meaning("number of items taken from the file", least=1)]
 
 
 class DataEnvironment(LinearEnvironment):
@@ -31,16 +52,15 @@ class DataEnvironment(LinearEnvironment):
 
     def __init__(
         self,
-        users: int,
-        servers: int,
-        dim: int,
-        items: int,
-        placement: str,
-        visits: str,
-        newcomers: float,
+        users: Users,
+        servers: Servers,
+        dim: Dim,
+        items: Items,
+        placement: Placement,
+        visits: Visits,
+        newcomers: Newcomers,
     ) -> None:
         require(dim >= 2, "dim must be at least 2", dim)
-        require(items >= 1, "items must be at least 1", items)
         self.problem = Problem(users, servers, dim, HALF)
         self.items, self.placement = items, placement
         self.server_of = place(users, servers, placement)
@@ -99,31 +119,26 @@ class VectorEnvironment(DataEnvironment):
 
 
 class RatedItems(VectorEnvironment):
-    """Users of the densest `size` × `size` part of the ratings in `path`, `users` of them at random.
-
-    `path` is a ratings file, a folder or archive with one, the name of a data set, or a data frame with
-    columns user, item and rating. `clusters`: 0 leaves every user its own vector, k replaces them by
-    the centroids of k-means.
-    """
+    """Users of the densest `size` × `size` part of the ratings in `path`, `users` of them at random."""
 
     name: ClassVar[str] = "ratings"
     own: ClassVar[tuple[str, ...]] = ("path", "clusters", "size")
 
+    @checked
     def __init__(
         self,
-        path: Source = "movielens-latest-small",
-        users: int = 40,
-        clusters: int = 0,
-        servers: int = 5,
-        dim: int = 10,
-        items: int = 10,
-        placement: str = "blocks",
-        size: int = 1000,
-        visits: str = "uniform",
-        newcomers: float = 0.0,
+        path: RatingsSource = "movielens-latest-small",
+        users: Users = 40,
+        clusters: Groups = 0,
+        servers: Servers = 5,
+        dim: Dim = 10,
+        items: Items = 10,
+        placement: Placement = "blocks",
+        size: Size = 1000,
+        visits: Visits = "uniform",
+        newcomers: Newcomers = 0.0,
     ) -> None:
         super().__init__(users, servers, dim, items, placement, visits, newcomers)
-        require(clusters >= 0, "clusters must be at least 0", clusters)
         ratings = load_ratings(path)
         self.path, self.clusters, self.size = name_of(path, ratings), clusters, size
         self._part = densest(ratings, size)

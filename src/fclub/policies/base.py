@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -9,33 +10,68 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Parameter, Problem, require
+from fclub.config import Problem, require
 from fclub.core.inputs import as_features, as_items, as_reward
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidSetting, NotStarted, UnknownUser
+from fclub.parameters import Parameters
 from fclub.protocol.link import Communications
 from fclub.protocol.seam import Kernels, State
-from fclub.values import check_parameters
 
-_COMMON = {"name", "_parameters", "_problem", "server_of", "truth", "vectors", "observations"}
+_COMMON = {"_problem", "server_of", "truth", "vectors", "observations"}
 """Attributes of every policy, which its file holds anyway."""
 
 
-class Policy(ABC):
+class Policy(Parameters, ABC):
     """A policy is unbound until `start`; its constructor only stores and checks parameters.
 
-    Subclasses implement `_start`, `_recommend`, `_update` and `theta_`; `labels_`, if users share
-    anything; `state` and `restore`, if their attributes are more than arrays, generators and plain
-    values. Those that can be played inside compiled code also have `kernels`, `pack` and `unpack`.
+    Subclasses declare parameters as annotated attributes with a default, and implement `_start`,
+    `_recommend`, `_update` and `theta_`; `labels_`, if users share anything; `state` and `restore`, if
+    their attributes are more than arrays, generators and plain values. Those that can be played inside
+    compiled code also have `kernels`, `pack` and `unpack`.
+
+    >>> import fclub
+    >>> import numpy as np
+    >>> class Fixed(fclub.Policy):
+    ...     first: int = 0
+    ...     def _start(self):
+    ...         self.seen = 0
+    ...     def _recommend(self, user, items):
+    ...         return min(self.first, len(items) - 1)
+    ...     def _update(self, user, x, y):
+    ...         self.seen += 1
+    ...     @property
+    ...     def theta_(self):
+    ...         return np.zeros((self.problem.users, self.problem.dim))
+    >>> fclub.simulate(Fixed(first=2), "synthetic", rounds=100)
+    <Trace of fixed in synthetic, seed 0: 100 rounds, regret ...>
     """
 
-    defaults: ClassVar[dict[str, Parameter]] = {}
+    name: ClassVar[str] = "policy"
+    switches: ClassVar[Mapping[str, str]] = {}
+    oracle: ClassVar[bool] = False
+    """It is told the truth."""
+    catalogue: ClassVar[bool] = False
+    """It is of use only where items come again."""
 
-    def __init__(self, name: str = "", **parameters: Parameter) -> None:
-        self.name = name or type(self).__name__.lower()
-        self._parameters: dict[str, Parameter] = check_parameters(
-            self.name, parameters, self._defaults()
-        )
+    def __init_subclass__(cls) -> None:
+        """What has no name of its own is called as its class."""
+        super().__init_subclass__()
+        if "name" not in vars(cls):
+            cls.name = cls.__name__.lower()
+
+    @classmethod
+    def summary(cls) -> str:
+        """What it is, in a line."""
+        return (cls.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+
+    @classmethod
+    def compared(cls) -> bool:
+        """Whether it is run where nobody names policies."""
+        return not (cls.oracle or cls.catalogue)
+
+    def __init__(self, **parameters: Any) -> None:
+        super().__init__(**parameters)
         self._problem: Problem | None = None
         self.server_of: Indices = np.zeros(0, dtype=np.int64)
         self.truth: Indices | None = None
@@ -43,16 +79,8 @@ class Policy(ABC):
         self.seeded = True
         self.observations = 0
 
-    def _defaults(self) -> Mapping[str, Parameter]:
-        """Every parameter with the value that it has unless told otherwise."""
-        return self.defaults
-
-    def get_params(self) -> dict[str, Parameter]:
-        return dict(self._parameters)
-
     def __repr__(self) -> str:
-        given = ", ".join(f"{key}={value!r}" for key, value in self._parameters.items())
-        return f"<{self.name} {given}>"
+        return f"<{self.name} {self._changed()}".rstrip() + ">"
 
     @property
     def problem(self) -> Problem:
@@ -82,11 +110,20 @@ class Policy(ABC):
         whole = np.issubdtype(servers.dtype, np.integer)
         inside = whole and bool(np.all((servers >= 0) & (servers < problem.servers)))
         require(inside, f"servers are numbered from 0 to {problem.servers - 1}", server_of)
-        sequence = seed if isinstance(seed, SeedSequence) else SeedSequence(seed)
-        self.seeded = seed is not None
-        self._start(problem, servers.astype(np.int64), sequence, seeded=seed is not None)
         self._problem, self.server_of = problem, servers.astype(np.int64)
-        self.observations = 0
+        self.seeded, self.observations = seed is not None, 0
+        known = {
+            "problem": problem,
+            "server_of": self.server_of,
+            "seed": seed if isinstance(seed, SeedSequence) else SeedSequence(seed),
+            "seeded": self.seeded,
+        }
+        wanted = inspect.signature(self._start).parameters
+        try:
+            self._start(**{name: value for name, value in known.items() if name in wanted})
+        except BaseException:
+            self._problem = None
+            raise
 
     def recommend(self, user: int, items: object) -> int:
         """The index of the item to show to this user; changes nothing."""
@@ -122,7 +159,7 @@ class Policy(ABC):
         """The number of observations at which `after_round` next has something to do."""
         return None
 
-    def after_round(self) -> None:  # noqa: B027 - most policies have nothing to do
+    def after_round(self) -> None:
         """Whatever has to happen between rounds, such as a phase start."""
 
     def reveal(self, labels: Indices, vectors: Floats | None = None) -> None:
@@ -139,16 +176,19 @@ class Policy(ABC):
         """The state as arrays that compiled code can play on, or None."""
         return None
 
-    def count_events(self, state: Any) -> None:  # noqa: B027 - only federations have events
+    def count_events(self, state: Any) -> None:
         """Add what compiled code has sent to `communications`."""
 
-    def unpack(self, state: Any) -> None:  # noqa: B027 - most states share the policy's arrays
+    def unpack(self, state: Any) -> None:
         """Take back what compiled code has changed."""
 
     @abstractmethod
-    def _start(
-        self, problem: Problem, server_of: Indices, seed: SeedSequence, seeded: bool
-    ) -> None: ...
+    def _start(self, *args: Any, **known: Any) -> None:
+        """Make the state of the first round.
+
+        It is given those of `problem`, `server_of`, `seed` (a SeedSequence) and `seeded` that it has
+        arguments for.
+        """
 
     @abstractmethod
     def _recommend(self, user: int, items: Matrix) -> int: ...
@@ -170,7 +210,7 @@ class Policy(ABC):
         """Arrays and JSON-ready values from which `restore` continues."""
         arrays: dict[str, Any] = {}
         values: dict[str, Any] = {}
-        for key in vars(self).keys() - _COMMON:
+        for key in vars(self).keys() - _COMMON - self.parameters.keys():
             value = getattr(self, key)
             if isinstance(value, np.ndarray):
                 arrays[key] = value

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Parameter, Problem, Protocol, require
+from fclub.config import Deletion, Exploration, Problem, Ridge, Sparse, SparseClusters
 from fclub.core import club, sclub
 from fclub.core.clustering import UserGraph, number_by_first
 from fclub.core.models import Models
 from fclub.core.types import Floats, Indices
+from fclub.parameters import meaning
 from fclub.policies.kernel import KernelPolicy
 from fclub.policies.rows import Rows
-
-COMMON: dict[str, Parameter] = {"ridge": 1.0, "exploration": 0.5, "deletion": 2.0}
 
 
 def _adjacency(graphs: list[UserGraph], rows: Rows) -> tuple[Indices, Indices, Indices]:
@@ -31,31 +30,34 @@ def _adjacency(graphs: list[UserGraph], rows: Rows) -> tuple[Indices, Indices, I
     return starts.astype(np.int64), others[order].astype(np.int64), place[twin]
 
 
-class ClubPolicy(KernelPolicy):
-    """CLUB of Gentile, Li and Zappella (2014): α₁ is `deletion`, their α is `exploration`."""
+class Club(KernelPolicy[club.Club]):
+    """One CLUB per local server (Gentile et al. 2014): α₁ is `deletion`, their α is `exploration`.
 
-    defaults: ClassVar[dict[str, Parameter]] = COMMON | {"sparse": None, "sparse_clusters": 4}
+    >>> import fclub
+    >>> fclub.simulate(fclub.Club(deletion=1.5), "synthetic", rounds=500)
+    <Trace of club in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
     kernels = (club.recommend, club.feedback)
-    _state: club.Club
 
-    def __init__(self, name: str, **parameters: Parameter) -> None:
-        super().__init__(name, **parameters)
-        self._constants = Protocol(**{k: self._parameters[k] for k in COMMON})  # type: ignore[arg-type]
+    ridge: Ridge = 0.5
+    exploration: Exploration = 0.3
+    deletion: Deletion = 2.5
+    sparse: Sparse = None
+    sparse_clusters: SparseClusters = 4
 
-    def _start(self, problem: Problem, server_of: Indices, seed: SeedSequence, seeded: bool) -> None:
+    def _begin(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> club.Club:
         rows = Rows.by_server(server_of, problem.servers)
         rngs = [np.random.default_rng(s) for s in seed.spawn(problem.servers)]
-        sizes = np.diff(rows.first)
-        sparse, expected = self._parameters["sparse"], self._parameters["sparse_clusters"]
         graphs = [
-            UserGraph(int(n), rng, sparse, expected)  # type: ignore[arg-type]
-            for n, rng in zip(sizes, rngs, strict=True)
+            UserGraph(int(n), rng, self.sparse, self.sparse_clusters)
+            for n, rng in zip(np.diff(rows.first), rngs, strict=True)
         ]
         starts, neighbour, mirror = _adjacency(graphs, rows)
-        constants, n = self._constants, problem.users
-        self._state = club.Club(
-            users=Models.zeros(n, problem.dim, constants.ridge),
-            clusters=Models.zeros(n + problem.servers, problem.dim, constants.ridge),
+        n = problem.users
+        return club.Club(
+            users=Models.zeros(n, problem.dim, self.ridge),
+            clusters=Models.zeros(n + problem.servers, problem.dim, self.ridge),
             cluster_of=server_of.copy(),
             server_of=server_of,
             rounds=np.zeros(problem.servers, dtype=np.int64),
@@ -64,9 +66,9 @@ class ClubPolicy(KernelPolicy):
             mirror=mirror,
             alive=np.ones(len(neighbour), dtype=np.bool_),
             clusters_used=np.array([problem.servers]),
-            ridge=float(constants.ridge),
-            exploration=float(constants.exploration),
-            deletion=float(constants.deletion),
+            ridge=self.ridge,
+            exploration=self.exploration,
+            deletion=self.deletion,
         )
 
     @property
@@ -78,30 +80,33 @@ class ClubPolicy(KernelPolicy):
         return self._state.clusters.theta[self._state.cluster_of]
 
 
-class SclubPolicy(KernelPolicy):
-    """SCLUB of Li, Chen, Li and Leung (2019): `deletion` is their α_θ, `frequency` their α_p."""
+class Sclub(KernelPolicy[sclub.Sclub]):
+    """One SCLUB per local server (Li et al. 2019): `deletion` is their α_θ, `frequency` their α_p.
 
-    defaults: ClassVar[dict[str, Parameter]] = COMMON | {"frequency": 2.0}
+    >>> import fclub
+    >>> fclub.simulate(fclub.Sclub(), "synthetic", rounds=500)
+    <Trace of sclub in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
     kernels = (sclub.recommend, sclub.feedback)
-    _state: sclub.Sclub
 
-    def __init__(self, name: str, **parameters: Parameter) -> None:
-        super().__init__(name, **parameters)
-        self._constants = Protocol(**{k: self._parameters[k] for k in COMMON})  # type: ignore[arg-type]
-        frequency = self._parameters["frequency"]
-        number = isinstance(frequency, int | float) and frequency > 0
-        require(number, "frequency must be a number above 0", frequency)
+    ridge: Ridge = 1.0
+    exploration: Exploration = 0.02
+    deletion: Deletion = 2.5
+    frequency: Annotated[
+        float, meaning("the larger, the later users are told apart by how often they come", above=0)
+    ] = 2.0
 
-    def _start(self, problem: Problem, server_of: Indices, seed: SeedSequence, seeded: bool) -> None:
+    def _begin(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> sclub.Sclub:
         rows = Rows.by_server(server_of, problem.servers)
-        constants, n, d = self._constants, problem.users, problem.dim
+        n, d = problem.users, problem.dim
         size = np.zeros(n, dtype=np.int64)
         occupied = np.diff(rows.first) > 0
         size[rows.first[:-1][occupied]] = np.diff(rows.first)[occupied]
         self._rows = rows
-        self._state = sclub.Sclub(
-            users=Models.zeros(n, d, constants.ridge),
-            clusters=Models.zeros(n, d, constants.ridge),
+        return sclub.Sclub(
+            users=Models.zeros(n, d, self.ridge),
+            clusters=Models.zeros(n, d, self.ridge),
             row_of=rows.row_of,
             cluster_of=rows.first[rows.server],
             size=size,
@@ -111,10 +116,10 @@ class SclubPolicy(KernelPolicy):
             server_of=rows.server,
             first_user=rows.first,
             rounds=np.zeros(problem.servers, dtype=np.int64),
-            ridge=float(constants.ridge),
-            exploration=float(constants.exploration),
-            deletion=float(constants.deletion),
-            frequency=float(self._parameters["frequency"]),  # type: ignore[arg-type]
+            ridge=self.ridge,
+            exploration=self.exploration,
+            deletion=self.deletion,
+            frequency=self.frequency,
         )
 
     @property

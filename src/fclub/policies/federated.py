@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Parameter, Problem
+from fclub.config import Problem
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.policies.base import Policy
 from fclub.policies.rows import Rows
 from fclub.privacy.ledger import Ledger
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import Communications, InProcessLink
+from fclub.protocol.paper import family as paper
+from fclub.protocol.plus import family as plus
+from fclub.protocol.pooled import family as pooled
 from fclub.protocol.seam import (
     Clock,
-    Compiled,
-    Family,
+    Constants,
     GlobalServer,
     Kernels,
     LocalServer,
-    Preset,
     Shape,
     State,
 )
@@ -31,27 +31,20 @@ UNHEARD = 1_000_000
 """Clusters that only their own server has heard of are labelled from here on, by server."""
 
 
-class FederatedPolicy(Policy):
-    """Local servers, a global server and an in-process link between them."""
+class FederatedPolicy(Policy, Constants):
+    """Local servers, a global server and an in-process link between them.
 
-    rows: Rows
-    family: Family
-    federation: Federation
-    _compiled: Compiled | None
-
-    def __init__(self, name: str, preset: Preset, **parameters: Parameter) -> None:
-        self.preset = preset
-        super().__init__(name, **parameters)
-        self._constants = preset.check(self._parameters)
-
-    def _defaults(self) -> Mapping[str, Parameter]:
-        return self.preset.defaults
+    A subclass names the row of the table of families before this class: it brings the parameters.
+    """
 
     def _start(self, problem: Problem, server_of: Indices, seed: SeedSequence, seeded: bool) -> None:
         self.rows = Rows.by_server(server_of, problem.servers)
-        self.family = self._constants.family(Shape(problem.dim, problem.users, problem.constant))
-        self.federation = Federation(self.family, self.rows.row_of, self.rows.first, seed, seeded)
+        self.family = self.make_family(Shape(problem.dim, problem.users, problem.constant))
+        self.federation = self._federation(seed, seeded)
         self._compiled = self.family.compiled(self.federation)
+
+    def _federation(self, seed: SeedSequence, seeded: bool) -> Federation:
+        return Federation(self.family, self.rows.row_of, self.rows.first, seed, seeded)
 
     @property
     def servers(self) -> dict[int, LocalServer]:
@@ -137,3 +130,101 @@ class FederatedPolicy(Policy):
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.federation.restore(arrays, values)
+
+
+def policy_of(row: type[Constants]) -> type[FederatedPolicy]:
+    """The policy of a row of the table of families; those below only have a signature beside it."""
+    known = {"name": row.name, "__doc__": vars(row).get("__doc__")}
+    return type(row.__name__, (row, FederatedPolicy), known)
+
+
+class CdpFclubDC(paper.Printed, FederatedPolicy):
+    """The paper's algorithm as printed: clusters, delayed communication, tree noise.
+
+    >>> import fclub
+    >>> policy = fclub.CdpFclubDC(epsilon=4.0)
+    >>> fclub.simulate(policy, "synthetic", rounds=500)
+    <Trace of cdp-fclub-dc in synthetic, seed 0: 500 rounds, regret ...>
+    >>> policy.privacy_report()["claimed"]
+    [4.0, 0.1]
+    """
+
+    name = paper.Printed.name
+
+
+class FclubDC(paper.Delayed, FederatedPolicy):
+    """The paper's algorithm without noise.
+
+    >>> import fclub
+    >>> fclub.simulate(fclub.FclubDC(deletion=1.0), "synthetic", rounds=500)
+    <Trace of fclub-dc in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    name = paper.Delayed.name
+
+
+class Fclub(paper.Instant, FederatedPolicy):
+    """The paper's algorithm without noise, every observation shared at once.
+
+    >>> import fclub
+    >>> fclub.simulate(fclub.Fclub(), "synthetic", rounds=500)
+    <Trace of fclub in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    name = paper.Instant.name
+
+
+class HomoDC(paper.PooledDelayed, FederatedPolicy):
+    """All users treated as one cluster, delayed communication.
+
+    >>> import fclub
+    >>> fclub.simulate(fclub.HomoDC(), "synthetic", rounds=500)
+    <Trace of homo-dc in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    name = paper.PooledDelayed.name
+
+
+class Homo(paper.PooledInstant, FederatedPolicy):
+    """All users treated as one cluster, every observation shared at once.
+
+    >>> import fclub
+    >>> fclub.simulate(fclub.Homo(), "synthetic", rounds=500)
+    <Trace of homo in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    name = paper.PooledInstant.name
+
+
+class FclubPlus(plus.PlusConstants, FederatedPolicy):
+    """Ours: soft clusters shared between servers.
+
+    >>> import fclub
+    >>> fclub.simulate(fclub.FclubPlus(share=False), "synthetic", rounds=500)
+    <Trace of fclub-plus in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    name = plus.PlusConstants.name
+
+
+class CdpFclubPlus(plus.PrivatePlusConstants, FederatedPolicy):
+    """Ours: the same, released with noise that is accounted for.
+
+    >>> import fclub
+    >>> policy = fclub.CdpFclubPlus(epsilon=1.0, delta=1e-5, level="transcript")
+    >>> fclub.simulate(policy, "synthetic", rounds=500)
+    <Trace of cdp-fclub-plus in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    name = plus.PrivatePlusConstants.name
+
+
+class CdpHomo(pooled.PooledConstants, FederatedPolicy):
+    """All users treated as one cluster, released with noise that is accounted for.
+
+    >>> import fclub
+    >>> fclub.simulate(fclub.CdpHomo(epsilon=2.0), "synthetic", rounds=500)
+    <Trace of cdp-homo in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    name = pooled.PooledConstants.name

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.config import Parameter, Problem, Protocol
+from fclub.config import Alpha, Exploration, Problem, Ridge, Sigma0
 from fclub.core.clustering import number_by_first
 from fclub.core.models import Independent, Models, feedback, recommend
 from fclub.core.types import Floats, Indices
@@ -15,36 +13,30 @@ from fclub.errors import InvalidSetting
 from fclub.policies.kernel import KernelPolicy
 
 
-class IndependentPolicy(KernelPolicy):
+class IndependentPolicy(KernelPolicy[Independent]):
     """One ridge regression per group of users that never changes."""
 
-    defaults: ClassVar[dict[str, Parameter]] = {
-        "sigma_0": 0.5,
-        "ridge": 1.0,
-        "alpha": 0.01,
-        "exploration": 1.0,
-    }
     kernels = (recommend, feedback)
-    _state: Independent
 
-    def __init__(self, name: str, **parameters: Parameter) -> None:
-        super().__init__(name, **parameters)
-        self._constants = Protocol(**self._parameters)  # type: ignore[arg-type]
+    sigma_0: Sigma0 = 0.5
+    ridge: Ridge = 1.0
+    alpha: Alpha = 0.01
+    exploration: Exploration = 1.0
 
     def _groups(self, server_of: Indices) -> Indices:
         """The model of every user."""
         return np.arange(len(server_of))
 
-    def _start(self, problem: Problem, server_of: Indices, seed: SeedSequence, seeded: bool) -> None:
+    def _begin(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> Independent:
         model_of = self._groups(server_of)
-        rows, constants = int(model_of.max()) + 1, self._constants
-        self._state = Independent(
-            Models.zeros(rows, problem.dim, constants.ridge),
+        rows = int(model_of.max()) + 1
+        return Independent(
+            Models.zeros(rows, problem.dim, self.ridge),
             model_of.astype(np.int64),
-            float(constants.ridge),
-            float(constants.sigma_0),
-            float(constants.alpha / rows),
-            float(constants.exploration),
+            self.ridge,
+            self.sigma_0,
+            self.alpha / rows,
+            self.exploration,
         )
 
     @property
@@ -57,11 +49,28 @@ class IndependentPolicy(KernelPolicy):
 
 
 class LinUCB(IndependentPolicy):
-    """One LinUCB per user (Abbasi-Yadkori, Pál, Szepesvári 2011)."""
+    """One LinUCB per user (Abbasi-Yadkori et al. 2011).
+
+    >>> import fclub
+    >>> fclub.simulate(fclub.LinUCB(ridge=0.5), "synthetic", rounds=500)
+    <Trace of linucb in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    ridge = 0.2
+    exploration = 0.15
 
 
 class OracleLocal(IndependentPolicy):
-    """Knows the true clusters, but every server only has its own users' data."""
+    """True clusters, each server's own data: a limit.
+
+    >>> import fclub
+    >>> fclub.simulate(fclub.OracleLocal(), "synthetic", rounds=500)
+    <Trace of oracle-local in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    name = "oracle-local"
+    oracle = True
+    exploration = 0.2
 
     def _groups(self, server_of: Indices) -> Indices:
         if self.truth is None or len(self.truth) != len(server_of):
@@ -73,7 +82,16 @@ class OracleLocal(IndependentPolicy):
 
 
 class OraclePooled(OracleLocal):
-    """Knows the true clusters and has all servers' data at once: what sharing could achieve."""
+    """True clusters, all data without delay: a limit.
+
+    >>> import fclub
+    >>> fclub.simulate(fclub.OraclePooled(), "synthetic", rounds=500)
+    <Trace of oracle-pooled in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    name = "oracle-pooled"
+    ridge = 5.0
+    exploration = 0.05
 
     def _group(self, truth: Indices, server_of: Indices) -> Indices:
         return number_by_first(truth)

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from typing import Any, ClassVar, Generic, TypeVar
 
+from numpy.random import SeedSequence
+
+from fclub.config import Problem
 from fclub.core.packing import flatten, rebuild
-from fclub.core.types import Matrix, Vector
+from fclub.core.types import Indices, Matrix, Vector
 from fclub.policies.base import Policy
 from fclub.protocol.seam import Kernels, State
 
+Arrays = TypeVar("Arrays")
+"""The named tuple."""
 
-class KernelPolicy(Policy):
-    """Subclasses set `kernels` to (recommend, feedback) and `_state` in `_start`."""
 
-    kernels: Kernels
-    _state: Any
+class KernelPolicy(Policy, Generic[Arrays]):
+    """Subclasses have `kernels`, (recommend, feedback), and `_begin`."""
+
+    kernels: ClassVar[Kernels]
+
+    @abstractmethod
+    def _begin(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> Arrays:
+        """The state before the first round."""
+
+    def _start(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> None:
+        self._state = self._begin(problem, server_of, seed)
 
     def _recommend(self, user: int, items: Matrix) -> int:
         return self.kernels[0](self._state, user, items)

@@ -77,7 +77,7 @@ def _make(kind: type[Policy], name: str, parameters: dict[str, Any]) -> Policy:
     """A registered policy by its name, a user's own by its class."""
     if name in POLICIES or inspect.isabstract(kind):
         return make_policy(name, **parameters)
-    return kind(name, **parameters)
+    return kind(**parameters)
 
 
 def load_policy(path: object, kind: type[Policy]) -> Policy:

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fclub.config import Parameter
 from fclub.errors import UnknownName
-from fclub.protocol.paper.family import PRESETS as PAPER
-from fclub.protocol.plus.family import PRESETS as PLUS
-from fclub.protocol.pooled.family import PRESETS as POOLED
-from fclub.protocol.seam import Family, Preset, Shape
-from fclub.values import check_parameters
+from fclub.protocol.paper.family import ROWS as PAPER
+from fclub.protocol.plus.family import ROWS as PLUS
+from fclub.protocol.pooled.family import ROWS as POOLED
+from fclub.protocol.seam import Constants, Family, Shape
+from fclub.values import Parameter
 
-PRESETS: dict[str, Preset] = {
-    **PAPER,
-    **PLUS,
-    **POOLED,
-}
+FAMILIES: dict[str, type[Constants]] = {row.name: row for row in (*PAPER, *PLUS, *POOLED)}
 """Policies with servers that talk to each other, by name."""
 
 
 def make_family(name: str, shape: Shape, parameters: Mapping[str, Parameter]) -> Family:
     """The family behind a name at its tuned constants; what is unknown or impossible is refused."""
-    if name not in PRESETS:
-        raise UnknownName("policy", name, PRESETS)
-    preset = PRESETS[name]
-    defaults = {**preset.defaults, **preset.tuned}
-    return preset.check(check_parameters(name, parameters, defaults)).family(shape)
+    if name not in FAMILIES:
+        raise UnknownName("policy", name, FAMILIES)
+    return FAMILIES[name](**parameters).make_family(shape)

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from fclub.config import Parameter, Privacy
+from fclub.config import Privacy
 from fclub.core.statistics import Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
+from fclub.parameters import Parameters
 from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.noise import NoiseSource
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.link import Downlink, Uplink
 from fclub.protocol.messages import Message
 from fclub.protocol.overview import GlobalOverview, LocalOverview
+from fclub.values import Parameter
 
 if TYPE_CHECKING:
     from fclub.protocol.federation import Federation
@@ -273,12 +275,6 @@ class Compiled(Protocol):
         """Give the servers what the rounds have changed."""
 
 
-class Constants(Protocol):
-    """The parameters of a family, checked."""
-
-    def family(self, shape: Shape) -> Family: ...
-
-
 class Forecast(NamedTuple):
     """What one user's server will release of its observations, in the order of sending.
 
@@ -300,17 +296,15 @@ class Rehearsal:
     constant: float | None = None
 
 
-@dataclass(frozen=True)
-class Preset:
-    """A row of the table of families: constants under a name.
+class Constants(Parameters):
+    """A row of the table of families: the parameters of a policy, from which its family is made.
 
-    `defaults` has every parameter; `tuned` the values that were found to work best for some of them.
-    A private policy has a `rehearsal`.
+    `switches` tell the policies of a family apart. A private one has a `rehearsal`.
     """
 
-    summary: str
-    switches: dict[str, str]
-    defaults: Mapping[str, Parameter]
-    check: Callable[[Mapping[str, Parameter]], Constants]
-    tuned: Mapping[str, Parameter]
-    rehearsal: Rehearsal | None = None
+    name: ClassVar[str]
+    switches: ClassVar[Mapping[str, str]] = {}
+    rehearsal: ClassVar[Rehearsal | None] = None
+
+    def make_family(self, shape: Shape) -> Family:
+        raise NotImplementedError

@@ -12,10 +12,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from fclub.config import Parameter
 from fclub.errors import InvalidSetting
-from fclub.policies.registry import POLICIES
-from fclub.values import parse_value, split_assignment
+from fclub.protocol.families import FAMILIES
+from fclub.values import Parameter, split_assignment
 
 POLICY = "cdp-fclub-plus"
 """What a federation runs unless it is told otherwise."""
@@ -187,10 +186,10 @@ def _type_parameters(tree: dict[str, Any]) -> None:
     if not isinstance(given, dict):
         return
     policy = model.get("policy", POLICY)  # type: ignore[union-attr]
-    known = POLICIES[policy].defaults if policy in POLICIES else {}
+    known = FAMILIES[policy].parameters if policy in FAMILIES else {}
     for key, value in given.items():
-        if isinstance(value, str):
-            given[key] = parse_value(f"model.parameters.{key}", value, known.get(key))
+        if isinstance(value, str) and key in known:
+            given[key] = known[key].parse(value, f"model.parameters.{key}")
 
 
 def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:

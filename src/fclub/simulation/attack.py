@@ -19,7 +19,7 @@ from fclub.privacy.calibration import mu_of
 from fclub.privacy.noise import SecureNoise
 from fclub.privacy.sensitivity import CENTRE, Domain, noised_entries, noised_variances
 from fclub.privacy.targets import stream_target
-from fclub.protocol.families import PRESETS, make_family
+from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, read_statistics
@@ -54,7 +54,7 @@ class PolicyTarget:
     seeds: SeedSequence = field(default_factory=SeedSequence)
 
     def __post_init__(self) -> None:
-        rehearsal = PRESETS[self.policy].rehearsal
+        rehearsal = FAMILIES[self.policy].rehearsal
         assert rehearsal is not None
         self.rehearsal: Rehearsal = rehearsal
         shape = Shape(self.dim, clusters=1, constant=rehearsal.constant)
@@ -136,7 +136,7 @@ def _stream(name: str, epsilon: float, delta: float) -> Target:
 TARGETS: dict[str, Callable[[float, float], Target]] = {
     "increments": partial(_stream, "increments"),
     "tree": partial(_stream, "tree"),
-} | {name: partial(PolicyTarget, name) for name, preset in PRESETS.items() if preset.rehearsal}
+} | {name: partial(PolicyTarget, name) for name, row in FAMILIES.items() if row.rehearsal}
 """What `fclub audit` can attack, by name, given the claimed (ε, δ)."""
 
 

@@ -14,8 +14,7 @@ from fclub.errors import InvalidSetting
 from fclub.experiments.report.charts import GREEN, GREY, Line, Style, line_of
 from fclub.experiments.report.measured import Measured
 from fclub.experiments.report.tables import Cell, Table
-from fclub.policies.registry import make_policy
-from fclub.protocol.paper.family import SWITCHES, PaperConstants
+from fclub.protocol.paper.family import Printed
 from fclub.theory import Bound, Theory
 
 PRINTED = "cdp-fclub-dc"
@@ -48,9 +47,7 @@ def make_theory(measured: Measured, rounds: int) -> Theory:
     setting = experiment.policies[PRINTED]
     if not isinstance(environment, Synthetic) or setting.name != PRINTED:
         raise InvalidSetting("bounds are only known for the synthetic environment", environment.name)
-    parameters = make_policy(PRINTED, **setting.parameters).get_params()
-    constants = PaperConstants.of(SWITCHES[PRINTED], parameters)
-    assert constants.privacy is not None
+    constants = Printed(**setting.parameters)  # type: ignore[arg-type]
     return Theory(
         environment.problem,
         environment.clusters,

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from fclub.config import Parameter, require
+from fclub.config import require
 from fclub.environments.base import Environment
 from fclub.environments.registry import construct, find_environment, make_environment
 from fclub.own import digest_of, is_reference
@@ -21,6 +21,7 @@ from fclub.policies.base import Policy
 from fclub.policies.registry import find_policy, make_policy
 from fclub.simulation.loop import Progress, simulate
 from fclub.simulation.trace import Trace
+from fclub.values import Parameter
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -41,7 +42,7 @@ class Setting(msgspec.Struct, frozen=True):
         if self.code is msgspec.UNSET:
             return make_policy(self.name, **self.parameters)
         self._check_code()
-        return find_policy(self.name).make(**self.parameters)
+        return find_policy(self.name)(**self.parameters)
 
     def make_environment(self) -> Environment:
         if self.code is msgspec.UNSET:

@@ -22,6 +22,7 @@ from fclub.core.types import Counts
 from fclub.experiments.run.backends import use_backend
 from fclub.experiments.run.experiment import Experiment, Task
 from fclub.experiments.run.results import Results
+from fclub.policies.base import Policy
 from fclub.simulation.loop import Progress
 from fclub.simulation.trace import Trace
 
@@ -149,16 +150,22 @@ def run(
     return experiment.traces(trace_of)
 
 
+def _code_of(policy: Policy) -> object:
+    """What policies of a kind have in common: their family, their kernels, or their class."""
+    kind = type(policy)
+    return getattr(kind, "make_family", None) or vars(kind).get("kernels") or kind
+
+
 def _in_turns(experiment: Experiment) -> list[Task]:
-    """Within a seed one policy of each class before the others.
+    """Within a seed one policy of each kind before the others.
 
     On a machine that has no compiled kernels yet, workers that start together then compile different
     ones.
     """
-    seen: dict[type, int] = {}
+    seen: dict[object, int] = {}
     turn: dict[str, int] = {}
     for label, setting in experiment.policies.items():
-        kind = type(setting.make_policy())
-        turn[label] = seen[kind] = seen.get(kind, -1) + 1
+        code = _code_of(setting.make_policy())
+        turn[label] = seen[code] = seen.get(code, -1) + 1
     seeds = {seed: place for place, seed in enumerate(experiment.seeds)}
     return sorted(experiment.tasks(), key=lambda task: (seeds[task.seed], turn[task.label]))

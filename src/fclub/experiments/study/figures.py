@@ -31,7 +31,7 @@ class Scale:
 
 def compared() -> list[str]:
     """Every policy that does not know the true clusters."""
-    return [name for name, entry in POLICIES.items() if entry.compared]
+    return [name for name, entry in POLICIES.items() if entry.compared()]
 
 
 def private(name: str) -> bool:

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from fclub.config import Parameter, Privacy, Protocol, require
+from fclub.config import (
+    Alpha,
+    ClusterBound,
+    Deletion,
+    Delta,
+    DownloadRatio,
+    Epsilon,
+    Exploration,
+    Horizon,
+    Merging,
+    Privacy,
+    Protocol,
+    Ridge,
+    Sigma0,
+    Sparse,
+    SparseClusters,
+    UploadRatio,
+)
 from fclub.core.clustering import UserGraph
 from fclub.core.paper.ucb import NoiseBounds, Rules, make_rules, ridge_bounds, tree_bounds
 from fclub.core.statistics import Packed
@@ -28,66 +43,79 @@ from fclub.protocol.paper.detection import Detector, EdgeDeletion, OneCluster
 from fclub.protocol.paper.global_server import PaperGlobal
 from fclub.protocol.paper.local_server import PaperLocal
 from fclub.protocol.phase import PhaseClock
-from fclub.protocol.seam import Forecast, Place, Preset, Price, Rehearsal, Shape
+from fclub.protocol.seam import Constants, Forecast, Place, Price, Rehearsal, Shape
 
 
-@dataclass(frozen=True)
-class Switches:
-    """What tells the policies of this family apart."""
+class PaperConstants(Constants):
+    """One cluster, every observation shared at once, no noise: what the switches start from."""
 
-    detection: str
-    trigger: str
-    noise: str
+    switch: ClassVar[dict[str, str]] = {"detection": "off", "trigger": "every-round", "noise": "none"}
 
+    ridge: Ridge = 1.0
+    sigma_0: Sigma0 = 0.5
+    alpha: Alpha = 0.01
+    exploration: Exploration = 1.0
+    cluster_bound: ClusterBound = None
 
-DEFAULTS: dict[str, Parameter] = {
-    "upload_ratio": 1.01,
-    "download_ratio": 1.01,
-    "deletion": 1.5,
-    "merging": 2.0,
-    "ridge": 1.0,
-    "sigma_0": 0.5,
-    "alpha": 0.01,
-    "exploration": 1.0,
-    "cluster_bound": None,
-    "epsilon": 1.0,
-    "delta": 0.1,
-    "horizon": 100_000,
-    "sparse": None,
-    "sparse_clusters": 4,
-}
-"""The theory's own values; exploration = 1 is what the proofs need."""
+    def __init_subclass__(cls) -> None:
+        """Each base class sets a switch of its own."""
+        super().__init_subclass__()
+        set_by = [vars(base).get("switch", {}) for base in reversed(cls.__mro__)]
+        cls.switches = {key: value for switch in set_by for key, value in switch.items()}
 
+    @property
+    def protocol(self) -> Protocol:
+        off = {"upload_ratio": 1.0, "download_ratio": 1.0, "merging": inf}
+        known: Any = {k: v for k, v in self.get_params().items() if k in Protocol.__dataclass_fields__}
+        return Protocol(**off | known)
 
-@dataclass(frozen=True)
-class PaperConstants:
-    """Constants of Algorithms 1 to 4, the budget, and how large graphs start."""
+    @property
+    def privacy(self) -> Privacy | None:
+        return None
 
-    switches: Switches
-    protocol: Protocol
-    privacy: Privacy | None
-    sparse: bool | None
-    sparse_clusters: int
+    def detector(self, users: int, rng: np.random.Generator) -> Detector:
+        return OneCluster()
 
-    @classmethod
-    def of(cls, switches: Switches, parameters: Mapping[str, Parameter]) -> PaperConstants:
-        p: dict[str, Any] = dict(parameters)
-        if switches.trigger == "every-round":
-            p["upload_ratio"] = p["download_ratio"] = 1.0
-        if switches.detection == "off":
-            p["merging"] = inf
-        require(p["sparse"] in (None, True, False), "sparse must be true, false or null", p["sparse"])
-        keys = ("epsilon", "delta", "horizon")
-        return cls(
-            switches=switches,
-            privacy=Privacy(**{k: p[k] for k in keys}) if switches.noise == "tree" else None,
-            protocol=Protocol(**{k: p[k] for k in Protocol.__dataclass_fields__}),
-            sparse=p["sparse"],
-            sparse_clusters=p["sparse_clusters"],
-        )
-
-    def family(self, shape: Shape) -> PaperFamily:
+    def make_family(self, shape: Shape) -> PaperFamily:
         return PaperFamily(self, shape)
+
+
+class WithDelays(PaperConstants):
+    """Uploads and downloads when a determinant has grown (Eq. 5, 6)."""
+
+    switch: ClassVar[dict[str, str]] = {"trigger": "determinant"}
+
+    upload_ratio: UploadRatio = 1.01
+    download_ratio: DownloadRatio = 1.01
+
+
+class WithClusters(PaperConstants):
+    """Edges of users are deleted, clusters of servers merged (Eq. 3, 4)."""
+
+    switch: ClassVar[dict[str, str]] = {"detection": "edges"}
+
+    deletion: Deletion = 1.5
+    merging: Merging = 2.0
+    sparse: Sparse = None
+    sparse_clusters: SparseClusters = 4
+
+    def detector(self, users: int, rng: np.random.Generator) -> Detector:
+        graph = UserGraph(users, rng, self.sparse, self.sparse_clusters)
+        return EdgeDeletion(graph, self.deletion, self.ridge)
+
+
+class WithTree(PaperConstants):
+    """Noise of a tree on everything that is uploaded (Alg. 5)."""
+
+    switch: ClassVar[dict[str, str]] = {"noise": "tree"}
+
+    epsilon: Epsilon = 1.0
+    delta: Delta = 0.1
+    horizon: Horizon = 100_000
+
+    @property
+    def privacy(self) -> Privacy:
+        return Privacy(self.epsilon, self.delta, self.horizon)
 
 
 class PaperFamily:
@@ -148,7 +176,7 @@ class PaperFamily:
             users,
             self.rules,
             self.bounds.depth,
-            self._detector(len(users.counts), place.rng),
+            self.constants.detector(len(users.counts), place.rng),
             place.noise,
             self._accounts(place.ledger, place.name),
             place.link,
@@ -168,12 +196,6 @@ class PaperFamily:
             return NoAccounts()
         return TreeAccounts(ledger, self.bounds.uploads, self.bounds.noise_std, name)
 
-    def _detector(self, users: int, rng: np.random.Generator) -> Detector:
-        if self.constants.switches.detection == "off":
-            return OneCluster()
-        graph = UserGraph(users, rng, self.constants.sparse, self.constants.sparse_clusters)
-        return EdgeDeletion(graph, self.protocol.deletion, self.protocol.ridge)
-
 
 def _forecast(family: PaperFamily) -> Forecast:
     """Five observations: the report that opens the tree, every upload, one later report.
@@ -190,33 +212,45 @@ def _forecast(family: PaperFamily) -> Forecast:
     return Forecast(weights, across, family.bounds.noise_std)
 
 
-def preset(switches: Switches, summary: str, tuned: Mapping[str, Parameter] | None = None) -> Preset:
-    """A row of the table."""
-    check = partial(PaperConstants.of, switches)
-    rehearsal = Rehearsal(_forecast) if switches.noise == "tree" else None
-    return Preset(summary, asdict(switches), DEFAULTS, check, tuned or {}, rehearsal)
+WithTree.rehearsal = Rehearsal(_forecast)
 
 
-_POOLED: dict[str, Parameter] = {"exploration": 0.15, "ridge": 1.0, "sigma_0": 0.5}
-_CLUSTERED: dict[str, Parameter] = {"deletion": 2.0, "merging": 2.0, **_POOLED}
+class Printed(WithClusters, WithDelays, WithTree):
+    """As printed, at the constants that benchmarks/tune.py found best, like the rows below."""
 
-SWITCHES = {
-    "cdp-fclub-dc": Switches("edges", "determinant", "tree"),
-    "fclub-dc": Switches("edges", "determinant", "none"),
-    "fclub": Switches("edges", "every-round", "none"),
-    "homo-dc": Switches("off", "determinant", "none"),
-    "homo": Switches("off", "every-round", "none"),
-}
+    name = "cdp-fclub-dc"
+    deletion = 2.0
+    exploration = 0.15
 
-_SUMMARIES = {
-    "cdp-fclub-dc": "the paper's algorithm as printed: clusters, delayed communication, tree noise",
-    "fclub-dc": "the same without noise",
-    "fclub": "the same without noise, every observation shared at once",
-    "homo-dc": "all users treated as one cluster, delayed communication",
-    "homo": "all users treated as one cluster, every observation shared at once",
-}
 
-PRESETS = {
-    name: preset(row, _SUMMARIES[name], _POOLED if row.detection == "off" else _CLUSTERED)
-    for name, row in SWITCHES.items()
-}
+class Delayed(WithClusters, WithDelays):
+    """As printed, without noise."""
+
+    name = "fclub-dc"
+    deletion = 2.0
+    exploration = 0.15
+
+
+class Instant(WithClusters):
+    """Without noise and delays."""
+
+    name = "fclub"
+    deletion = 2.0
+    exploration = 0.15
+
+
+class PooledDelayed(WithDelays):
+    """One cluster, without noise."""
+
+    name = "homo-dc"
+    exploration = 0.15
+
+
+class PooledInstant(PaperConstants):
+    """One cluster, without noise and delays."""
+
+    name = "homo"
+    exploration = 0.15
+
+
+ROWS: tuple[type[Constants], ...] = (Printed, Delayed, Instant, PooledDelayed, PooledInstant)

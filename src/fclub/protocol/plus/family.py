@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from fclub.config import Parameter, Privacy, require
+from fclub.config import Delta, Epsilon, Privacy
 from fclub.core.plus import rounds, type_rounds
 from fclub.core.plus.beliefs import TypeRules
 from fclub.core.plus.rounds import MixtureRound
 from fclub.core.plus.type_model import TypeModel
 from fclub.core.plus.type_rounds import PlusRound
 from fclub.core.statistics import Packed
+from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
-from fclub.privacy.levels import Flag, level_named
+from fclub.privacy.levels import Flag, Level, level_named
 from fclub.privacy.mechanisms import StreamPlan, plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.federation import Federation
@@ -31,7 +32,7 @@ from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.releases import ExactReleases, PrivateReleases, Releases
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
-from fclub.protocol.seam import Forecast, Kernels, Place, Preset, Price, Rehearsal, Shape
+from fclub.protocol.seam import Constants, Forecast, Kernels, Place, Price, Rehearsal, Shape
 
 FLAGS = {
     "cdp": (Flag.RAW_PARTITION, Flag.RAW_CHOICES),
@@ -40,72 +41,100 @@ FLAGS = {
 }
 """What each level leaves to raw data: see docs/privacy.md."""
 
+Variance = Annotated[float, meaning("variance of a reward around its mean", "squared reward", above=0)]
+Prior = Annotated[float, meaning("expected squared norm of a user's centred vector", above=0)]
+Deviations = Annotated[
+    float, meaning("posterior deviations that are added to an item's score", least=0)
+]
+LevelName = Annotated[
+    Literal["cdp", "transcript", "interactive"],
+    meaning("what the promise covers: values (cdp), all messages, or choices as well"),
+]
 
-@dataclass(frozen=True)
-class PlusConstants:
-    """Parameters of the mixture, of sharing and, where it is private, of the promise.
+SWITCHES = {"detection": "mixture", "trigger": "count", "scoring": "fused"}
 
-    `variance` of a reward, `prior` (expected squared norm of a centred θ), `exploration` and `margin`
-    are the constants; `ratio` spaces detections. `share` off keeps every server to itself, `centre`
-    off keeps rewards as they are. With noise, `epsilon`, `delta` and `level` are the promise and
-    `first_release`, `release_ratio` the count schedule of a user's stream.
 
-    A server with more users than `few` learns so many `types` with all others (`type_local`); its
-    score adds `type_exploration` deviations.
-    """
+class Promise(NamedTuple):
+    """What is promised about a user's stream, and when it is released."""
 
-    variance: float = 0.17
-    prior: float = 0.7
-    exploration: float = 0.5
-    margin: float = 3.0
-    ratio: float = 1.1
-    sweeps: int = 20
-    share: bool = True
-    centre: bool = True
-    epsilon: float = 1.0
-    delta: float = 0.1
-    level: str = "cdp"
-    first_release: int = 100
-    release_ratio: float = 2.0
-    few: int = 64
-    types: int = 20
-    type_exploration: float = 1.0
-    private: bool = False
+    privacy: Privacy
+    level: Level
+    first_release: int
+    release_ratio: float
 
-    def __post_init__(self) -> None:
-        if self.private:
-            Privacy(self.epsilon, self.delta)
-        level_named(self.level)
-        for key in ("variance", "prior", "ratio", "release_ratio"):
-            least, value = (1.0 if key.endswith("ratio") else 0.0), getattr(self, key)
-            require(value > least, f"{key} must be above {least:g}", value)
-        require(self.sweeps >= 4, "sweeps must be at least 4", self.sweeps)
-        for key in ("exploration", "type_exploration"):
-            require(getattr(self, key) >= 0, f"{key} must be at least 0", getattr(self, key))
-        for key, least in (("few", 0), ("types", 2)):
-            require(getattr(self, key) >= least, f"{key} must be at least {least}", getattr(self, key))
 
-    def family(self, shape: Shape) -> PlusFamily:
+class PlusConstants(Constants):
+    """Parameters of the mixture and of sharing."""
+
+    name = "fclub-plus"
+    switches: ClassVar[Mapping[str, str]] = SWITCHES | {"noise": "none"}
+
+    variance: Variance = 0.17
+    prior: Prior = 0.7
+    exploration: Deviations = 0.5
+    margin: Annotated[
+        float, meaning("evidence for a cluster in common that two servers' must exceed", "nats")
+    ] = 3.0
+    ratio: Annotated[
+        float, meaning("growth of the number of visits from detection to detection", above=1)
+    ] = 1.1
+    sweeps: Annotated[int, meaning("times that a detection goes through all users", least=4)] = 20
+    share: Annotated[bool, meaning("let servers learn from each other; off: each stays alone")] = True
+    centre: Annotated[
+        bool, meaning("take 1/2 off every reward where all items share a constant feature")
+    ] = True
+    few: Annotated[
+        int, meaning("users that a server serves from clusters; with more, it learns types", least=0)
+    ] = 64
+    types: Annotated[int, meaning("types of users that all large servers learn together", least=2)] = 20
+    type_exploration: Annotated[
+        float, meaning("posterior deviations that a server with types adds to a score", least=0)
+    ] = 1.0
+
+    def promise(self) -> Promise | None:
+        """None where exact statistics leave."""
+        return None
+
+    def make_family(self, shape: Shape) -> PlusFamily:
         return PlusFamily(self, shape)
+
+
+class PrivatePlusConstants(PlusConstants):
+    """The same, the promise about what leaves, and the schedule of a user's stream."""
+
+    name = "cdp-fclub-plus"
+    switches: ClassVar[Mapping[str, str]] = SWITCHES | {"noise": "increments"}
+
+    epsilon: Epsilon = 1.0
+    delta: Delta = 0.1
+    level: LevelName = "cdp"
+    first_release: Annotated[
+        int, meaning("visits of a user before anything about it leaves", "visits", least=1)
+    ] = 100
+    release_ratio: Annotated[
+        float, meaning("growth of a user's visits from release to release", above=1)
+    ] = 2.0
+
+    def promise(self) -> Promise:
+        budget = Privacy(self.epsilon, self.delta)
+        return Promise(budget, level_named(self.level), self.first_release, self.release_ratio)
 
 
 class PlusFamily:
     """Local servers infer soft clusters of their users, helped by what others have released."""
 
     def __init__(self, constants: PlusConstants, shape: Shape) -> None:
-        self.constants, self.shape = constants, shape
-        self.level = level_named(constants.level)
-        claim = Privacy(constants.epsilon, constants.delta) if constants.private else None
-        self.privacy: Privacy | None = claim
+        self.constants, self.shape, self.promise = constants, shape, constants.promise()
+        self.privacy: Privacy | None = self.promise.privacy if self.promise else None
         self.domain = Domain.of(shape.constant) if constants.centre else Domain()
 
     @cached_property
     def plan(self) -> StreamPlan | None:
         """Noise and schedule of a user's stream; None where exact statistics leave."""
-        if self.privacy is None:
+        if self.promise is None:
             return None
-        first, ratio = int(self.constants.first_release), float(self.constants.release_ratio)
-        budget = (self.privacy.epsilon, self.privacy.delta)
+        budget = (self.promise.privacy.epsilon, self.promise.privacy.delta)
+        first, ratio = self.promise.first_release, self.promise.release_ratio
         return plan_stream(*budget, self.domain, "increments", first, ratio)
 
     @cached_property
@@ -115,18 +144,18 @@ class PlusFamily:
         if self.plan is not None:
             least = self.plan.mechanism.std**2
             most = float(self.plan.last_std**2 / self.plan.schedule[0])
-        private, level = self.privacy is not None, self.level.name
+        level = self.promise.level.name if self.promise else ""
         return PlusRules(
             prior=np.eye(self.shape.dim) * self.shape.dim / self.constants.prior,
-            variance=float(self.constants.variance),
-            sweeps=int(self.constants.sweeps),
-            share=bool(self.constants.share),
-            separate=private and level != "cdp",
-            released_only=private and level == "interactive",
+            variance=self.constants.variance,
+            sweeps=self.constants.sweeps,
+            share=self.constants.share,
+            separate=level in ("transcript", "interactive"),
+            released_only=level == "interactive",
             least_noise=least,
             most_noise=most,
-            few=int(self.constants.few),
-            types=int(self.constants.types),
+            few=self.constants.few,
+            types=self.constants.types,
         )
 
     def decode(self, data: bytes) -> Message:
@@ -136,17 +165,17 @@ class PlusFamily:
         return asdict(self.rules) | {"prior": self.rules.prior.tolist(), "centre": self.domain.low}
 
     def ledger(self, seeded: bool, keep: bool = True) -> Ledger | None:
-        if self.privacy is None:
+        if self.promise is None:
             return None
-        flags = FLAGS[self.level.name]
-        return Ledger(self.level, self.privacy.epsilon, self.privacy.delta, flags, seeded, keep=keep)
+        (budget, level), flags = self.promise[:2], FLAGS[self.promise.level.name]
+        return Ledger(level, budget.epsilon, budget.delta, flags, seeded, keep=keep)
 
     def price(self) -> Price | None:
         """Streams are users, who are paid for once and in full."""
         return None if self.plan is None else Price(self.plan.mu, phases_add_up=False)
 
     def clock(self) -> GeometricClock:
-        return GeometricClock(ratio=float(self.constants.ratio))
+        return GeometricClock(ratio=self.constants.ratio)
 
     def users(self, count: int) -> MixtureRound:
         n, d, variance = count, self.shape.dim, self.constants.variance
@@ -157,7 +186,7 @@ class PlusFamily:
             theta=np.zeros((n, d)),
             squares=np.zeros(n),
             row_of=np.arange(n),
-            exploration=float(self.constants.exploration),
+            exploration=self.constants.exploration,
             weight=0.0 if self.rules.released_only else 1.0 / variance,
             centre=CENTRE if self.domain.constant is not None else 0.0,
         )
@@ -180,11 +209,11 @@ class PlusFamily:
     def _with_types(self, place: Place, crowd: Crowd, clock: GeometricClock | None) -> TypeLocal:
         """Its own clock, if any, starts from the present count."""
         rules = TypeRules(types=self.rules.types, dim=self.shape.dim)
-        told = float(self.constants.type_exploration), bool(self.constants.share)
+        told = self.constants.type_exploration, self.constants.share
         return TypeLocal(crowd, rules, *told, self.domain, place.link, clock)
 
     def global_server(self, servers: list[int], link: Downlink) -> PlusGlobal:
-        return PlusGlobal(servers, self.rules, float(self.constants.margin), link)
+        return PlusGlobal(servers, self.rules, self.constants.margin, link)
 
     def compiled(self, federation: Federation) -> PlusRounds:
         return PlusRounds(federation)
@@ -240,24 +269,6 @@ def _forecast(family: PlusFamily) -> Forecast:
 REHEARSAL = Rehearsal(
     _forecast, {"first_release": 8, "release_ratio": 1.1}, constant=float(np.sqrt(0.5))
 )
+PrivatePlusConstants.rehearsal = REHEARSAL
 
-
-def _preset(private: bool, summary: str) -> Preset:
-    noise = "increments" if private else "none"
-    switches = {"detection": "mixture", "trigger": "count", "noise": noise, "scoring": "fused"}
-
-    def check(parameters: Mapping[str, Parameter]) -> PlusConstants:
-        known: dict[str, Any] = dict(parameters)
-        return PlusConstants(private=private, **known)
-
-    return Preset(summary, switches, DEFAULTS, check, {}, REHEARSAL if private else None)
-
-
-DEFAULTS: dict[str, Parameter] = {
-    key: value for key, value in asdict(PlusConstants()).items() if key != "private"
-}
-
-PRESETS = {
-    "fclub-plus": _preset(False, "ours: soft clusters shared between servers"),
-    "cdp-fclub-plus": _preset(True, "ours: the same, released with noise that is accounted for"),
-}
+ROWS: tuple[type[Constants], ...] = (PlusConstants, PrivatePlusConstants)

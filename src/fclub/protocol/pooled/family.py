@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from fclub.config import Parameter, Privacy, require
+from fclub.config import Delta, Epsilon, Privacy
 from fclub.core import pooled
 from fclub.core.packing import flatten, rebuild
 from fclub.core.plus.rounds import MixtureRound
 from fclub.core.pooled import PooledRound, Visitors
 from fclub.core.statistics import Packed
+from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
 from fclub.privacy.mechanisms import StreamPlan, plan_stream
@@ -23,50 +24,47 @@ from fclub.protocol.federation import Federation
 from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Message
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.family import REHEARSAL
+from fclub.protocol.plus.family import REHEARSAL, Deviations, LevelName, Prior, Variance
 from fclub.protocol.plus.releases import ExactReleases, PrivateReleases, Releases
 from fclub.protocol.pooled import messages
 from fclub.protocol.pooled.global_server import PooledGlobal
 from fclub.protocol.pooled.local_server import PooledLocal
 from fclub.protocol.pooled.rules import PooledRules
-from fclub.protocol.seam import Place, Preset, Price, Shape
+from fclub.protocol.seam import Constants, Place, Price, Shape
 
 FLAGS = {"cdp": (Flag.RAW_CHOICES,), "transcript": (Flag.RAW_CHOICES,), "interactive": ()}
 """What each level leaves to raw data: there is no partition, and counts decide about releases."""
 
 
-@dataclass(frozen=True)
-class PooledConstants:
-    """`variance` of a reward, `prior` (expected squared norm of a centred θ), `exploration`.
+class PooledConstants(Constants):
+    """One model, the promise about what leaves, and the schedule of a server's stream."""
 
-    `epsilon`, `delta` and `level` are the promise, `first_release` and `release_ratio` the count
-    schedule of a server's stream; `ratio` spaces the moments at which servers look at it.
-    """
+    name = "cdp-homo"
+    switches: ClassVar[Mapping[str, str]] = {
+        "detection": "off",
+        "trigger": "count",
+        "noise": "increments",
+        "scoring": "fused",
+    }
+    rehearsal = REHEARSAL
 
-    variance: float = 0.17
-    prior: float = 0.7
-    exploration: float = 0.5
-    ratio: float = 1.1
-    epsilon: float = 1.0
-    delta: float = 0.1
-    level: str = "transcript"
-    first_release: int = 100
-    release_ratio: float = 2.0
+    variance: Variance = 0.17
+    prior: Prior = 0.7
+    exploration: Deviations = 0.5
+    ratio: Annotated[
+        float, meaning("growth of the number of visits from look to look at what is due", above=1)
+    ] = 1.1
+    epsilon: Epsilon = 1.0
+    delta: Delta = 0.1
+    level: LevelName = "transcript"
+    first_release: Annotated[
+        int, meaning("visits to a server before anything leaves it", "visits", least=1)
+    ] = 100
+    release_ratio: Annotated[
+        float, meaning("growth of a server's visits from release to release", above=1)
+    ] = 2.0
 
-    def __post_init__(self) -> None:
-        Privacy(self.epsilon, self.delta)
-        level_named(self.level)
-        for key in ("variance", "prior", "ratio", "release_ratio"):
-            least, value = (1.0 if key.endswith("ratio") else 0.0), getattr(self, key)
-            require(value > least, f"{key} must be above {least:g}", value)
-        require(self.exploration >= 0, "exploration must be at least 0", self.exploration)
-
-    @classmethod
-    def of(cls, parameters: Mapping[str, Parameter]) -> PooledConstants:
-        known: dict[str, Any] = dict(parameters)
-        return cls(**known)
-
-    def family(self, shape: Shape) -> PooledFamily:
+    def make_family(self, shape: Shape) -> PooledFamily:
         return PooledFamily(self, shape)
 
 
@@ -82,7 +80,7 @@ class PooledFamily:
     @cached_property
     def plan(self) -> StreamPlan:
         """Noise and schedule of a server's stream."""
-        first, ratio = int(self.constants.first_release), float(self.constants.release_ratio)
+        first, ratio = self.constants.first_release, self.constants.release_ratio
         budget = (self.privacy.epsilon, self.privacy.delta)
         return plan_stream(*budget, self.domain, "increments", first, ratio)
 
@@ -91,7 +89,7 @@ class PooledFamily:
         """What all servers agree on."""
         return PooledRules(
             prior=np.eye(self.shape.dim) * self.shape.dim / self.constants.prior,
-            variance=float(self.constants.variance),
+            variance=self.constants.variance,
             released_only=self.level.name == "interactive",
             least_noise=self.plan.mechanism.std**2,
             most_noise=float(self.plan.last_std**2 / self.plan.schedule[0]),
@@ -112,7 +110,7 @@ class PooledFamily:
         return Price(self.plan.mu, phases_add_up=False)
 
     def clock(self) -> GeometricClock:
-        return GeometricClock(ratio=float(self.constants.ratio))
+        return GeometricClock(ratio=self.constants.ratio)
 
     def users(self, count: int) -> Visitors:
         return Visitors(np.zeros(count, dtype=np.int64))
@@ -126,7 +124,7 @@ class PooledFamily:
             theta=np.zeros((1, d)),
             squares=np.zeros(1),
             row_of=np.zeros(1, dtype=np.int64),
-            exploration=float(self.constants.exploration),
+            exploration=self.constants.exploration,
             weight=0.0 if self.rules.released_only else weight,
             centre=CENTRE if self.domain.constant is not None else 0.0,
         )
@@ -177,13 +175,4 @@ class PooledRounds:
                 array[...] = learned[name][place : place + 1]
 
 
-PRESETS = {
-    "cdp-homo": Preset(
-        "all users treated as one cluster, released with noise that is accounted for",
-        {"detection": "off", "trigger": "count", "noise": "increments", "scoring": "fused"},
-        asdict(PooledConstants()),
-        PooledConstants.of,
-        {},
-        REHEARSAL,
-    )
-}
+ROWS: tuple[type[Constants], ...] = (PooledConstants,)

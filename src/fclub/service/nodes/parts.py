@@ -13,7 +13,7 @@ from numpy.random import SeedSequence
 
 from fclub.errors import FclubError, InvalidFile, InvalidSetting
 from fclub.privacy.noise import NoiseSource, NoNoise, SecureNoise, require_secure
-from fclub.protocol.families import PRESETS, make_family
+from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
 from fclub.protocol.seam import Family, Shape
 from fclub.service.nodes.global_node import GlobalNode
@@ -29,12 +29,12 @@ DAMAGE = (UNREADABLE, struct.error, msgspec.DecodeError, LookupError, TypeError,
 
 def family_of(model: Model) -> Family:
     """What a federation is made of."""
-    if model.policy not in PRESETS:
-        known = ", ".join(PRESETS)
+    if model.policy not in FAMILIES:
+        known = ", ".join(FAMILIES)
         raise InvalidSetting(f"model.policy: {model.policy} is not one of {known}", model.policy)
     if not model.parameters.get("share", True):
         raise InvalidSetting("model.parameters: share is off, but this is a federation", model.policy)
-    promise = {k: v for k, v in PROMISE.items() if k in PRESETS[model.policy].defaults}
+    promise = {k: v for k, v in PROMISE.items() if k in FAMILIES[model.policy].defaults}
     shape = Shape(model.dim, model.expected_clusters, model.constant)
     return make_family(model.policy, shape, promise | model.parameters)
 
@@ -42,7 +42,7 @@ def family_of(model: Model) -> Family:
 def caution(model: Model) -> str | None:
     """What to expect of the paper's private policy as printed; None for every other policy."""
     privacy = family_of(model).privacy
-    if privacy is None or PRESETS[model.policy].switches["noise"] != "tree":
+    if privacy is None or FAMILIES[model.policy].switches["noise"] != "tree":
         return None
     return (
         f"{model.policy} is the paper's private policy as printed: expect about the regret of random "
