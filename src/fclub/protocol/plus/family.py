@@ -229,12 +229,11 @@ class PlusRounds:
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
-        servers = federation.servers.values()
-        self._types = [server for server in servers if isinstance(server, TypeLocal)]
+        servers: Any = federation.servers.values()
+        large = [server.model is not None for server in servers]
+        self._types: list[TypeLocal] = [server for server in servers if server.model is not None]
         sizes = [len(server.counts) for server in servers]
-        places = np.cumsum([isinstance(server, TypeLocal) for server in servers]) - 1
-        large = [isinstance(server, TypeLocal) for server in servers]
-        self._model_of = np.repeat(np.where(large, places, -1), sizes)
+        self._model_of = np.repeat(np.where(large, np.cumsum(large) - 1, -1), sizes)
 
     @property
     def kernels(self) -> Kernels:

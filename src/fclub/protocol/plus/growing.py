@@ -26,18 +26,19 @@ class GrowingLocal:
     def __init__(self, clusters: PlusLocal, few: int, with_types: Callable[[Crowd], TypeLocal]) -> None:
         self.few, self._with_types = few, with_types
         self.server: PlusLocal | TypeLocal = clusters
+        self._clusters: PlusLocal | None = clusters
         self._outdated = 0
 
     def add_user(self) -> int:
         row = self.server.add_user()
-        if isinstance(self.server, PlusLocal) and row >= self.few:
+        if self._clusters is not None and row >= self.few:
             self._outdated = int(self.server.unanswered)
-            self._grow()
+            self._grow(self._clusters)
         return row
 
-    def _grow(self) -> None:
-        assert isinstance(self.server, PlusLocal)
-        self.server = self._with_types(Crowd(self.server.users, self.server.serving.squares))
+    def _grow(self, clusters: PlusLocal) -> None:
+        self.server = self._with_types(Crowd(clusters.users, clusters.serving.squares))
+        self._clusters = None
 
     def receive(self, message: Message) -> None:
         if self._outdated and isinstance(message, Shares):
@@ -99,11 +100,10 @@ class GrowingLocal:
 
     def state(self) -> State:
         arrays, values = self.server.state()
-        types = isinstance(self.server, TypeLocal)
-        return arrays, values | {"types": types, "outdated": self._outdated}
+        return arrays, values | {"types": self._clusters is None, "outdated": self._outdated}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        if values.get("types") and isinstance(self.server, PlusLocal):
-            self._grow()
+        if values.get("types") and self._clusters is not None:
+            self._grow(self._clusters)
         self._outdated = int(values.get("outdated", 0))
         self.server.restore(arrays, values)

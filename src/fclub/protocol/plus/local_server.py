@@ -46,6 +46,9 @@ class PlusLocal:
     live one does; without one it waits for the global server to start a phase.
     """
 
+    model = None
+    """It has no types to serve from."""
+
     def __init__(
         self,
         serving: MixtureRound,
