@@ -24,7 +24,7 @@ ends = st.lists(st.floats(0, 1e6), min_size=3, max_size=3)
 
 def curve(*last: float) -> Curve:
     values = np.array(last, dtype=np.float64)
-    return Curve(np.array([1]), values.mean(keepdims=True), None, values)
+    return Curve(np.array([1]), values.mean(keepdims=True), None, values[:, None])
 
 
 @given(ends, ends)
@@ -63,7 +63,7 @@ def test_verdict_on_several_comparisons(answers: list[bool | None], verdict: str
 def test_exponent_of_a_power_is_its_exponent(power: float) -> None:
     t = np.arange(1, 1001)
     values = t.astype(np.float64) ** power
-    assert exponent(Curve(t, values, None, values[-1:])) == pytest.approx(power, rel=1e-6)
+    assert exponent(Curve(t, values, None, values[None])) == pytest.approx(power, rel=1e-6)
 
 
 def test_growth_from_first_to_last_and_at_every_step() -> None:

@@ -27,6 +27,8 @@ LOCAL = ("sclub", "club", "linucb")
 BASELINES = (*LOCAL, "homo", "homo-dc")
 LITTLE = 1.25
 """`A little worse` is read as at most a quarter more regret."""
+ALONE = "alone"
+"""The label of fclub-plus without sharing."""
 LINEAR = 0.9
 """Regret that grows with an exponent of at least this is called linear."""
 
@@ -179,3 +181,14 @@ def clusters(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
                 verdict = HOLDS if right == len(ari.last) else FAILS if right == 0 else OPEN
                 text = f"{name} finds the true clusters by the last round"
                 yield Claim("", m.panel.title, text, seen, verdict)
+
+
+def gain(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
+    """Ours: what federating gains over the same policy alone."""
+    for m in measured:
+        alone = m.curve(ALONE, "regret")
+        for label in (label for label in m.labels if label != ALONE):
+            own = m.curve(label, "regret")
+            seen = f"{float((own.last / alone.last).mean()):.3f} × alone"
+            text = f"ours: federating pays with {label}"
+            yield Claim("", m.panel.title, text, seen, together([below(own, alone)]))

@@ -11,6 +11,7 @@ import numpy as np
 from fclub.experiments.report import claims
 from fclub.experiments.report.bounds import PRINTED, bounds_lines, bounds_table
 from fclub.experiments.report.charts import (
+    GREY,
     Chart,
     Drawn,
     Line,
@@ -24,7 +25,7 @@ from fclub.experiments.report.charts import (
     value_of,
     visit_charts,
 )
-from fclub.experiments.report.measured import Measured
+from fclub.experiments.report.measured import Measured, relative
 from fclub.experiments.report.tables import Cell, Table, Value
 from fclub.experiments.report.verdicts import OPEN, Claim
 from fclub.experiments.study.study import Figure
@@ -223,6 +224,48 @@ def clusters(figure: Figure, measured: list[Measured]) -> Drawn:
     return drawn
 
 
+MARKS = (1, 2, 5, 10, 20, 50, 100)
+"""Visits per user at which the table of a gain is read."""
+
+
+def gain(figure: Figure, measured: list[Measured]) -> Drawn:
+    """Regret in units of that of the same policy alone, over visits per user."""
+    drawn = Drawn()
+    for m in measured:
+        users, alone = float(m.environment["users"]), m.curve(claims.ALONE, "regret")
+        rivals = [label for label in m.labels if label != claims.ALONE]
+        ratios = {label: relative(m.curve(label, "regret"), alone) for label in rivals}
+        last = float(alone.t[-1]) / users
+        lines = [
+            Line(label, curve.t / users, curve.mean, curve.std, style_of(label, k))
+            for k, (label, curve) in enumerate(ratios.items())
+        ]
+        lines.append(
+            Line(claims.ALONE, alone.t / users, np.ones(len(alone.t)), None, Style(GREY, "dot"))
+        )
+        drawn.charts.append(
+            Chart(
+                f"{m.panel.key}-gain",
+                f"Regret, as a multiple of alone: {m.panel.title}",
+                "visits per user",
+                "regret / regret alone",
+                lines,
+                log_x=True,
+                digits=3,
+                note="Below 1, federating pays.",
+            )
+        )
+        marks = [mark for mark in MARKS if mark < last] + [last]
+        rows: list[tuple[Cell, ...]] = [
+            (label, *(Value(curve.at(mark * users), digits=3) for mark in marks))
+            for label, curve in ratios.items()
+        ]
+        columns = ("policy", *(f"{mark:g} visits" for mark in marks))
+        title = f"Regret as a multiple of alone: {m.panel.title}"
+        drawn.tables.append(Table(f"{m.panel.key}-gain", title, columns, rows))
+    return drawn
+
+
 class Kind(NamedTuple):
     """From a figure and its measurements to charts and tables, and to claims."""
 
@@ -239,6 +282,7 @@ KINDS = {
     "tradeoff": Kind(tradeoff, claims.tradeoff),
     "bounds": Kind(bounds, claims.bounds),
     "clusters": Kind(clusters, claims.clusters),
+    "gain": Kind(gain, claims.gain),
 }
 
 

@@ -18,12 +18,17 @@ VISITS = ("by_visit", "newcomers_by_visit")
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean and standard deviation (ddof = 1; None with one seed) at rounds t, and every seed's last."""
+    """Mean and standard deviation (ddof = 1; None with one seed) at rounds t, and one row per seed."""
 
     t: Counts
     mean: Floats
     std: Floats | None
-    last: Floats
+    rows: Floats
+
+    @property
+    def last(self) -> Floats:
+        """Every seed's value at the end."""
+        return self.rows[:, -1]
 
     @property
     def end(self) -> float:
@@ -48,7 +53,12 @@ def over_seeds(t: Counts, rows: list[Floats]) -> Curve:
     shortest = min(len(t), *map(len, rows))
     values = np.array([row[:shortest] for row in rows])
     std = values.std(axis=0, ddof=1) if len(values) > 1 else None
-    return Curve(t[:shortest], values.mean(axis=0), std, values[:, -1:].reshape(-1))
+    return Curve(t[:shortest], values.mean(axis=0), std, values)
+
+
+def relative(curve: Curve, base: Curve) -> Curve:
+    """One policy's curve in units of another's, seed by seed."""
+    return over_seeds(curve.t, list(curve.rows / base.rows))
 
 
 def curves_of(runs: list[Trace]) -> dict[str, Curve]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fclub.config import Parameter
 from fclub.environments.base import PLACEMENTS
 from fclub.environments.registry import make_environment
 from fclub.errors import DataMissing, UnknownName
@@ -235,6 +236,42 @@ def clusters(scale: Scale) -> Figure:
     return Figure("clusters", "clusters", "Clusters found over time", about, panels)
 
 
+CROWDS = ((500, 10), (2_000, 10), (10_000, 10), (2_000, 2), (2_000, 40))
+"""Users and servers of the panels in which federating is compared with staying alone."""
+
+
+def pays(scale: Scale) -> Figure:
+    """The same model alone, federated without noise, and federated with budgets of both units."""
+    strict: dict[str, Parameter] = {"delta": 1e-5, "level": "transcript"}
+    policies = {
+        "alone": Setting("fclub-plus", {"share": False}),
+        "fclub-plus": Setting("fclub-plus"),
+        **{
+            f"{unit}, ε={epsilon:g}": Setting(
+                "cdp-fclub-plus", {"unit": unit, "epsilon": epsilon, **strict}
+            )
+            for unit, epsilon in (("user", 1.0), ("user", 4.0), ("user", 16.0), ("event", 1.0))
+        },
+    }
+    panels = []
+    for users, servers in CROWDS:
+        given: dict[str, Parameter] = {
+            "users": users,
+            "servers": servers,
+            "clusters": 10,
+            "placement": "spread",
+        }
+        title = f"{users:,} users on {servers} servers"
+        key = f"pays-{users}-{servers}"
+        panels.append(make_panel(key, title, scale, policies, Setting("synthetic", given)))
+    about = (
+        "Regret in units of what the same model reaches where every server learns alone, by visits per "
+        "user. Below 1, federating pays; what noise takes from it depends on how many users a server "
+        "has, on how often they come and on ε. Level transcript, δ=0.00001."
+    )
+    return Figure("pays", "gain", "Does federating pay?", about, tuple(panels), "visits per user")
+
+
 _MOVIELENS = (
     "Users from MovieLens, items at random. printed: as the text says, from the ratings. top40, "
     "clustered and users: the published arrays (first 40 rows, 40 random rows, users not replaced by "
@@ -252,6 +289,7 @@ SINGLE: dict[str, Callable[[Scale], Figure]] = {
     "tradeoff": tradeoff,
     "bounds": bounds,
     "clusters": clusters,
+    "pays": pays,
 }
 ORDER = (
     "synthetic",
@@ -264,6 +302,7 @@ ORDER = (
     "tradeoff",
     "bounds",
     "clusters",
+    "pays",
 )
 
 
