@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "run": "Run policies in an environment, seed by seed, and compare them.",
     "policies": "List the policies, their switches and parameters.",
     "data": "Download and verify a data set, or take it from a file.",
+    "advise": "Play your ratings and say whether federating would pay, with and without noise.",
     "replay": "What policies would have earned on logged feedback, with confidence intervals.",
     "bench": "Measure speed and memory, as ratios within one run.",
     "privacy": "Noise for a budget; what a ledger has spent.",

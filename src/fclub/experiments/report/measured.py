@@ -57,8 +57,9 @@ def over_seeds(t: Counts, rows: list[Floats]) -> Curve:
 
 
 def relative(curve: Curve, base: Curve) -> Curve:
-    """One policy's curve in units of another's, seed by seed."""
-    return over_seeds(curve.t, list(curve.rows / base.rows))
+    """One policy's curve in units of another's, seed by seed, from where no seed's is zero."""
+    known = base.rows.min(axis=0) > 0.0
+    return over_seeds(curve.t[known], list(curve.rows[:, known] / base.rows[:, known]))
 
 
 def curves_of(runs: list[Trace]) -> dict[str, Curve]:
