@@ -25,7 +25,7 @@ from fclub.experiments.report.charts import (
     value_of,
     visit_charts,
 )
-from fclub.experiments.report.measured import Measured, relative
+from fclub.experiments.report.measured import Curve, Measured, relative
 from fclub.experiments.report.tables import Cell, Table, Value
 from fclub.experiments.report.verdicts import OPEN, Claim
 from fclub.experiments.study.study import Figure
@@ -226,6 +226,16 @@ def clusters(figure: Figure, measured: list[Measured]) -> Drawn:
 
 MARKS = (1, 2, 5, 10, 20, 50, 100)
 """Visits per user at which the table of a gain is read."""
+FIRST_VISITS = 0.5
+"""Visits per user before which a gain is chance."""
+
+
+def _after_first_visits(label: str, curve: Curve, users: float, style: Style) -> Line:
+    """A gain over visits per user, from where it says something."""
+    x = curve.t / users
+    shown = x >= min(FIRST_VISITS, float(x[-1]))
+    std = None if curve.std is None else curve.std[shown]
+    return Line(label, x[shown], curve.mean[shown], std, style)
 
 
 def gain(figure: Figure, measured: list[Measured]) -> Drawn:
@@ -237,11 +247,11 @@ def gain(figure: Figure, measured: list[Measured]) -> Drawn:
         ratios = {label: relative(m.curve(label, "regret"), alone) for label in rivals}
         last = float(alone.t[-1]) / users
         lines = [
-            Line(label, curve.t / users, curve.mean, curve.std, style_of(label, k))
+            _after_first_visits(label, curve, users, style_of(label, k))
             for k, (label, curve) in enumerate(ratios.items())
         ]
         lines.append(
-            Line(claims.ALONE, alone.t / users, np.ones(len(alone.t)), None, Style(GREY, "dot"))
+            _after_first_visits(claims.ALONE, relative(alone, alone), users, Style(GREY, "dot"))
         )
         drawn.charts.append(
             Chart(

@@ -241,16 +241,14 @@ CROWDS = ((500, 10), (2_000, 10), (10_000, 10), (2_000, 2), (2_000, 40))
 
 
 def pays(scale: Scale) -> Figure:
-    """The same model alone, federated without noise, and federated with budgets of both units."""
+    """The same model alone, federated without noise, and federated with noise."""
     strict: dict[str, Parameter] = {"delta": 1e-5, "level": "transcript"}
     policies = {
         "alone": Setting("fclub-plus", {"share": False}),
         "fclub-plus": Setting("fclub-plus"),
         **{
-            f"{unit}, ε={epsilon:g}": Setting(
-                "cdp-fclub-plus", {"unit": unit, "epsilon": epsilon, **strict}
-            )
-            for unit, epsilon in (("user", 1.0), ("user", 4.0), ("user", 16.0), ("event", 1.0))
+            f"private, ε={epsilon:g}": Setting("cdp-fclub-plus", {"epsilon": epsilon, **strict})
+            for epsilon in (1.0, 4.0, 16.0)
         },
     }
     panels = []
