@@ -7,11 +7,12 @@ from math import sqrt
 
 from scipy.stats import t as student
 
-from fclub.config import Parameter, require
+from fclub.config import require
 from fclub.core.types import Floats
 from fclub.environments.registry import make_environment
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.study.study import Figure, Panel
+from fclub.values import Parameter
 
 ALONE, TOGETHER, PRIVATE, LINUCB, POPULAR = (
     "alone",

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fclub.config import Parameter
 from fclub.environments.base import PLACEMENTS
 from fclub.environments.registry import make_environment
 from fclub.errors import DataMissing, UnknownName
 from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
 from fclub.experiments.study.study import Figure, Panel
 from fclub.policies.registry import POLICIES
+from fclub.values import Parameter
 
 ROUNDS, SEEDS = 100_000, 10
 TITLES = {"movielens": "MovieLens", "yelp": "Yelp"}
