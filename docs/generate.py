@@ -58,11 +58,17 @@ def cli() -> str:
     parts = ["# Command line", "`fclub --help` and `fclub COMMAND --help` say the same.", ""]
     for name in COMMANDS:
         command = command_of(name)
-        parts += [f"## fclub {name}", (command.help or COMMANDS[name]).strip(), ""]
-        lines = [_parameter(p) for p in command.params if p.name != "help"]
-        parts += [table(["argument or option", "meaning", "default"], lines), ""] if lines else []
-        parts += [f"{command.epilog.strip()}", ""] if command.epilog else []
+        parts += _command(f"## fclub {name}", command)
+        for part, inside in getattr(command, "commands", {}).items():
+            parts += _command(f"### fclub {name} {part}", inside)
     return "\n".join(parts)
+
+
+def _command(title: str, command: Any) -> list[str]:
+    lines = [_parameter(p) for p in command.params if p.name != "help"]
+    parts = [title, (command.help or "").strip(), ""]
+    parts += [table(["argument or option", "meaning", "default"], lines), ""] if lines else []
+    return parts + ([f"{command.epilog.strip()}", ""] if command.epilog else [])
 
 
 def _parameter(parameter: Any) -> list[str]:
@@ -187,8 +193,7 @@ def _metric(node: ast.Call) -> str | None:
 
 
 def http() -> str:
-    described = {path: text for path, (_, _, text) in api.POSTS.items()}
-    described |= {path: text for path, (_, text) in api.GETS.items()} | OTHER_ROUTES
+    described = api.openapi(dim=2)["paths"]
     parts = [
         "# HTTP\n",
         "Every route needs `Authorization: Bearer TOKEN` unless it says otherwise.",
@@ -212,9 +217,10 @@ def http() -> str:
             routes: list[Any] = app.routes
             for route in routes:
                 path = route.path.replace(":path", "")
-                method = next(m for m in ("POST", "GET") if m in route.methods)
+                method = next(m for m in ("POST", "PUT", "DELETE", "GET") if m in route.methods)
                 text = GLOBAL_ROUTES.get(path) if title == GLOBAL else None
-                lines.append([method, f"`{path}`", text or described[path]])
+                text = text or OTHER_ROUTES.get(path) or described[path][method.lower()]["summary"]
+                lines.append([method, f"`{path}`", text])
             parts += [f"## {title}\n", table(["", "route", "what it does"], lines), ""]
             runner.node.store.close()
     parts += ["## Bodies", ""]

@@ -1,7 +1,8 @@
 """A client of a local server, blocking (`Client`) or not (`AsyncClient`), with retries.
 
 Feedback may be repeated safely: the server counts a reward once. A repeated recommendation leaves a
-decision without a reward, which costs nothing.
+decision without a reward, which costs nothing. Forgetting that is repeated, after an answer that was
+lost, is answered with 404.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from fclub.errors import RequestFailed
 from fclub.extras import need
@@ -36,6 +38,23 @@ class Recommendation:
     decision: str
     item: str
     index: int
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """Observations that are gone; of those, `released` had left at most, under the `promise` if any.
+
+    `erased`: no old bytes are left in the store's files.
+    """
+
+    observations: int
+    released: int
+    promise: dict[str, Any] | None
+    erased: bool
+
+
+def _user(user: str) -> str:
+    return f"/v1/users/{quote(user, safe='')}"
 
 
 def _visit(user: str, items: Items) -> dict[str, Any]:
@@ -164,6 +183,14 @@ class Client(_Settings):
         answer = self.request("POST", "/v1/feedback/batch", body)
         return dict(zip(rewards, _each(_counted, answer), strict=True))
 
+    def user_data(self, user: str) -> dict[str, Any]:
+        """All that the server has stored about one person."""
+        return dict(self.request("GET", f"{_user(user)}/data"))
+
+    def forget(self, user: str) -> Forgotten:
+        """Let the server forget a user; says what had left before and cannot be taken back."""
+        return Forgotten(**self.request("DELETE", _user(user)))
+
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """Any route; the decoded answer."""
         answer = self._once(method, path, body)
@@ -222,6 +249,14 @@ class AsyncClient(_Settings):
         body = _requests(_reward(*told) for told in rewards.items())
         answer = await self.request("POST", "/v1/feedback/batch", body)
         return dict(zip(rewards, _each(_counted, answer), strict=True))
+
+    async def user_data(self, user: str) -> dict[str, Any]:
+        """All that the server has stored about one person."""
+        return dict(await self.request("GET", f"{_user(user)}/data"))
+
+    async def forget(self, user: str) -> Forgotten:
+        """Let the server forget a user; says what had left before and cannot be taken back."""
+        return Forgotten(**await self.request("DELETE", _user(user)))
 
     async def request(self, method: str, path: str, body: Any = None) -> Any:
         """Any route; the decoded answer."""

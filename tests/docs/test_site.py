@@ -55,9 +55,12 @@ def test_every_command_that_is_shown_exists(line: str, page: str) -> None:
     if words[0] in ("--help", "--version"):
         return
     assert words[0] in COMMANDS, page
-    known = {
-        name for p in GENERATOR.command_of(words[0]).params for name in [*p.opts, *p.secondary_opts]
-    }
+    command = GENERATOR.command_of(words[0])
+    inside = getattr(command, "commands", None)
+    if inside is not None:
+        assert words[1] in inside, page
+        command = inside[words[1]]
+    known = {name for p in command.params for name in [*p.opts, *p.secondary_opts]}
     for option in (word.partition("=")[0] for word in words[1:] if word.startswith("-")):
         assert option in known | {"--help"}, page
 

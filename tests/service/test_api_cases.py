@@ -27,6 +27,8 @@ OPERATIONS = [
     ("/v1/recommend/batch", "POST"),
     ("/v1/feedback/batch", "POST"),
     ("/v1/users/{user}", "GET"),
+    ("/v1/users/{user}/data", "GET"),
+    ("/v1/users/{user}", "DELETE"),
 ]
 """Those with a body or a parameter to vary."""
 
@@ -35,7 +37,10 @@ def state(node: LocalNode) -> tuple[object, ...]:
     """Everything a request can change, in memory and on disk, once the federation is silent."""
     read = node.store.reader.execute
     wait_for(lambda: node.channel.sent == node.channel.confirmed and not node.server.unanswered)
-    wait_for(lambda: read("SELECT coalesce(max(entry), 0) FROM log").fetchone() == (node.entry,))
+    last = (
+        "SELECT coalesce(max(entry), 0) FROM (SELECT entry FROM log UNION SELECT entry FROM snapshot)"
+    )
+    wait_for(lambda: read(last).fetchone() == (node.entry,))
     arrays, values = node.server.state()
     stored = [
         read(f"SELECT count(*) FROM {table}").fetchone()
@@ -65,6 +70,8 @@ class Fuzz:
     def send(self, case: Any, known: bool) -> None:
         if known and self.decision and isinstance(case.body, dict) and "decision" in case.body:
             case.body["decision"] = self.decision
+        if known and self.node.rows and "user" in case.path_parameters:
+            case.path_parameters["user"] = next(iter(self.node.rows))
         before = state(self.node)
         response = case.call(base_url=str(self.client.base_url), headers=HEADERS)
         self.answers[case.operation.path, response.status_code] += 1

@@ -61,7 +61,7 @@ class LocalView:
             "policy": self.model.policy,
             "unanswered": node.server.unanswered,
             "latency": self.monitor.traffic.route("/v1/recommend").at_most(),
-            "clusters": [asdict(one) for one in node.server.overview()],
+            "clusters": [asdict(one) for one in node.overview()],
             "privacy": self._privacy(),
             "failed": self.monitor.traffic.failed(),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import msgspec
@@ -95,6 +96,52 @@ class UserView(msgspec.Struct, frozen=True):
     observations: int
 
 
+class Statistics(msgspec.Struct, frozen=True):
+    """Σxxᵀ and Σ(reward − centre)x over a user's observations."""
+
+    observations: int
+    gram: list[list[float]]
+    moment: list[float]
+    centre: float
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What a user was shown; `made` in seconds since 1970."""
+
+    decision: str
+    item: str
+    features: list[float]
+    made: float
+    reward: float | None
+
+
+class UserData(msgspec.Struct, frozen=True):
+    """All that is stored about one person, whose name is nowhere else."""
+
+    user: str
+    statistics: Statistics
+    decisions: list[Shown]
+
+
+class Promise(msgspec.Struct, frozen=True):
+    epsilon: float
+    delta: float
+    level: str
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """`observations` are gone; `released` of them, at most, are in sums that have left already.
+
+    Those cannot be taken back; they left under the `promise`, or exactly where there is none. `erased`
+    is false while another process that reads the store keeps old bytes in its files.
+    """
+
+    observations: int
+    released: int
+    promise: Promise | None
+    erased: bool
+
+
 class Budget(msgspec.Struct, frozen=True):
     epsilon: float
     delta: float
@@ -149,15 +196,19 @@ POSTS: dict[str, tuple[Any, Any, str]] = {
 GETS: dict[str, tuple[Any, str]] = {
     "/v1/clusters": (list[ClusterView], "The local clusters."),
     "/v1/users/{user}": (UserView, "One user."),
+    "/v1/users/{user}/data": (UserData, "All that is stored about one user."),
     "/v1/link": (LinkView, "The connection to the federation."),
     "/v1/privacy": (PrivacyView, "What has left this server."),
+}
+DELETES: dict[str, tuple[Any, str]] = {
+    "/v1/users/{user}": (Forgotten, "Forget a user; a name that returns is a new account."),
 }
 
 
 def openapi(dim: int) -> dict[str, Any]:
     """The description of the API of a server with `dim` features, generated from the types above."""
     types = [t for body, answer, _ in POSTS.values() for t in (body, answer)]
-    types += [answer for answer, _ in GETS.values()] + [Refused]
+    types += [answer for answer, _ in [*GETS.values(), *DELETES.values()]] + [Refused]
     schemas, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
@@ -175,17 +226,13 @@ def openapi(dim: int) -> dict[str, Any]:
             "post": {"summary": text, "requestBody": {"required": True, "content": content}}
             | {"responses": responses}
         }
-    for path, (answer, text) in GETS.items():
-        responses = {"200": _answer("Done.", of[repr(answer)])}
-        responses |= {str(code): error for code in (401, 404, 429)}
-        paths[path] = {"get": {"summary": text, "responses": responses}}
-    name = {
-        "name": "user",
-        "in": "path",
-        "required": True,
-        "schema": {"type": "string", "minLength": 1},
-    }
-    paths["/v1/users/{user}"]["get"]["parameters"] = [name]
+    bare = [("get", GETS, (401, 404, 429)), ("delete", DELETES, (401, 404, 409, 429, 503))]
+    for method, routes, codes in bare:
+        for path, (answer, text) in routes.items():
+            responses = {"200": _answer("Done.", of[repr(answer)])}
+            responses |= {str(code): error for code in codes}
+            operation = {"summary": text, "responses": responses} | _parameters(path)
+            paths.setdefault(path, {})[method] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "fclub local server", "version": __version__},
@@ -200,3 +247,11 @@ def openapi(dim: int) -> dict[str, Any]:
 
 def _answer(text: str, schema: Any) -> dict[str, Any]:
     return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+def _parameters(path: str) -> dict[str, Any]:
+    """The names in braces, which are never empty."""
+    schema = {"type": "string", "minLength": 1}
+    names = re.findall(r"{(\w+)}", path)
+    found = [{"name": name, "in": "path", "required": True, "schema": schema} for name in names]
+    return {"parameters": found} if found else {}

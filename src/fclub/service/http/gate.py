@@ -16,6 +16,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fclub.errors import (
+    CannotForget,
     FclubError,
     Forbidden,
     InvalidInput,
@@ -39,6 +40,7 @@ STATUS: tuple[tuple[type[FclubError], int], ...] = (
     (Forbidden, 403),
     (NotFound, 404),
     (OtherReward, 409),
+    (CannotForget, 409),
     (TooLarge, 413),
     (InvalidInput, 422),
     (TooFast, 429),

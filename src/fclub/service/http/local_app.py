@@ -8,12 +8,13 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Router
 
 from fclub.core.inputs import as_items
-from fclub.errors import FclubError, InvalidFeatures, InvalidInput, NotFound, NotStored, TooLarge
+from fclub.errors import FclubError, InvalidFeatures, InvalidInput, NotStored, TooLarge
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import LocalView
@@ -53,7 +54,9 @@ class LocalService:
                 route("/v1/recommend/batch", "POST", self.recommend_batch),
                 route("/v1/feedback/batch", "POST", self.feedback_batch),
                 route("/v1/clusters", "GET", self.clusters),
+                route("/v1/users/{user:path}/data", "GET", self.user),
                 route("/v1/users/{user:path}", "GET", self.user),
+                route("/v1/users/{user:path}", "DELETE", self.forget),
                 route("/v1/privacy", "GET", self.privacy_spent),
                 route("/v1/link", "GET", self.link),
                 route("/metrics", "GET", self.metrics),
@@ -135,18 +138,47 @@ class LocalService:
     async def clusters(self, request: Request) -> list[api.ClusterView]:
         return [
             api.ClusterView(c, one.group, one.users, one.own + one.others, one.shared_by)
-            for c, one in enumerate(self.node.server.overview())
+            for c, one in enumerate(self.node.overview())
         ]
 
-    async def user(self, request: Request) -> api.UserView:
-        name = request.path_params["user"]
-        row = self.node.rows.get(name)
-        if row is None:
-            raise NotFound(f"there is no user {name!r}")
+    async def user(self, request: Request) -> api.UserView | api.UserData:
+        """What is known of a user, or with /data at the end what is stored.
+
+        A name that itself ends so needs its slash quoted, as %2F.
+        """
+        name = request.scope["path"].removeprefix("/v1/users/")
+        if request.scope["raw_path"].endswith(b"/data"):
+            return await self._data(name.removesuffix("/data"))
+        row = self.node.row_of(name)
         cluster = int(self.node.server.served_by[row])
         count = int(self.node.server.counts[row])
         group = self.node.server.overview()[cluster].group
         return api.UserView(name, cluster, group, count)
+
+    async def _data(self, name: str) -> api.UserData:
+        row = self.node.row_of(name)
+        await self.runner.commit()
+        statistics, decisions = self.node.server.stored(row), self.node.decisions.of_user(row)
+        return api.UserData(
+            user=name,
+            statistics=api.Statistics(
+                observations=statistics.count,
+                gram=statistics.gram.tolist(),
+                moment=statistics.moment.tolist(),
+                centre=self.node.server.bound(row).offset,
+            ),
+            decisions=[
+                api.Shown(key.hex(), item, np.frombuffer(features).tolist(), made, reward)
+                for key, item, features, made, reward in decisions
+            ],
+        )
+
+    async def forget(self, request: Request) -> api.Forgotten:
+        gone = self._change(self.node.forget_user, request.path_params["user"])
+        await self.runner.commit()
+        ledger = self.node.books.ledger
+        promise = None if ledger is None else api.Promise(*ledger.claimed, ledger.level.name)
+        return api.Forgotten(gone.observations, gone.released, promise, self.node.store.erased)
 
     async def privacy_spent(self, request: Request) -> api.PrivacyView:
         return privacy_view(self.node.books)

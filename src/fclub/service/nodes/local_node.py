@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fclub.core.types import Matrix, Vector
-from fclub.errors import FclubError, InvalidFile, OtherReward, UnknownDecision
+from fclub.errors import FclubError, InvalidFile, NotFound, OtherReward, UnknownDecision
 from fclub.protocol.messages import Message, encode
+from fclub.protocol.overview import LocalOverview
 from fclub.protocol.seam import Family, LocalServer, Place
 from fclub.service.link.channel import GLOBAL, Channel, Receipt, decode_frame
 from fclub.service.nodes.node import Node, RecordedNoise
@@ -25,6 +26,14 @@ class Decision:
 
     id: str
     index: int
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """A user is gone with these observations, of which `released` at most had left before."""
+
+    observations: int
+    released: int
 
 
 class LocalNode(Node):
@@ -49,6 +58,7 @@ class LocalNode(Node):
         self.channel = Channel(name, GLOBAL)
         self.feedbacks = 0
         self.decisions = Decisions(store)
+        self._gone: set[int] = set()
         self.books.compare(self._recover())
         self.rows = store.users()
 
@@ -81,7 +91,7 @@ class LocalNode(Node):
         except ValueError:
             key = b""
         shown = self.decisions.find(key)
-        if shown is None:
+        if shown is None or shown.row in self._gone:
             raise UnknownDecision(f"there is no decision {decision!r}")
         if shown.reward is not None:
             if shown.reward != reward:
@@ -126,6 +136,36 @@ class LocalNode(Node):
         self.feedbacks = int(values.pop("feedbacks"))
         self.channel = Channel(self.name, GLOBAL, **values.pop("channel"))
         self.books.recover(values.pop("entries"))
+
+    def forget_user(self, user: str) -> Forgotten:
+        """Remove all that is stored of a user; a name that returns is a new account.
+
+        A snapshot replaces the log, in which the user's observations are.
+        """
+        row = self.row_of(user)
+        observations = int(self.server.counts[row])
+        released = self.server.forget(row)
+        del self.rows[user]
+        self._gone.add(row)
+        self.decisions.drop_user(row)
+        self.feedbacks -= observations
+        self.snapshot()
+        self.changes.forget_user(row, self.entry)
+        return Forgotten(observations, released)
+
+    def row_of(self, user: str) -> int:
+        """The row of a known user."""
+        row = self.rows.get(user)
+        if row is None:
+            raise NotFound(f"there is no user {user!r}")
+        return row
+
+    def overview(self) -> list[LocalOverview]:
+        """The clusters, without the rows of forgotten users, which stay empty."""
+        here = np.fromiter(self.rows.values(), dtype=np.int64, count=len(self.rows))
+        clusters = self.server.overview()
+        users = np.bincount(self.server.served_by[here], minlength=len(clusters)).tolist()
+        return [replace(one, users=n) for one, n in zip(clusters, users, strict=True)]
 
     def forget(self, before: float) -> bool:
         """Drop some decisions made before a time; False if there are none. Feedback is unknown then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -12,15 +13,16 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.errors import FclubError, InvalidFile, InvalidSetting
+from fclub.privacy.ledger import Ledger
 from fclub.privacy.noise import NoiseSource, NoNoise, SecureNoise, require_secure
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
 from fclub.protocol.seam import Family, Shape
 from fclub.service.nodes.global_node import GlobalNode
-from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.local_node import Forgotten, LocalNode
 from fclub.service.nodes.node import RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
-from fclub.service.store.store import UNREADABLE, Store
+from fclub.service.store.store import UNREADABLE, Store, read_meta
 
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
 DAMAGE = (UNREADABLE, struct.error, msgspec.DecodeError, LookupError, TypeError, ValueError)
@@ -88,10 +90,33 @@ def local_node(
     def make() -> LocalNode:
         store.fix("model", fingerprint)
         store.fix("name", settings.name)
+        store.note("settings", msgspec.json.encode(settings.model).decode())
         rng.bit_generator.state = store.remember("generator", rng.bit_generator.state)
         return LocalNode(settings.name, family, recorded, rng, store)
 
     return _recovered(store, make)
+
+
+def settings_of(store: Path) -> LocalSettings:
+    """The settings that a local server's store was last opened with, as far as its state needs them."""
+    meta = read_meta(store)
+    try:
+        model = msgspec.json.decode(meta["settings"], type=Model)
+        return LocalSettings(model=model, store=str(store), name=json.loads(meta["name"]))
+    except KeyError:
+        raise InvalidFile(f"{store} is not the store of a local server of this version") from None
+
+
+def forget_user(store: Path, user: str) -> tuple[Forgotten, Ledger | None]:
+    """Forget a user of a server that does not run; returns also under which promise data have left."""
+    node = local_node(settings_of(store), create=False)
+    try:
+        gone, changes = node.forget_user(user), node.take()
+        node.store.write(changes.statements)
+        node.store.erase()
+        return gone, node.books.ledger
+    finally:
+        node.store.close()
 
 
 def global_node(settings: GlobalSettings) -> GlobalNode:

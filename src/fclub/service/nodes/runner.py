@@ -90,6 +90,8 @@ class Runner:
                 # lock; only the wait for the disk is worth a thread.
                 self.node.store.stage(changes.statements)
                 await loop.run_in_executor(self._thread, self.node.store.commit)
+                if changes.erase:
+                    await loop.run_in_executor(self._thread, self.node.store.erase)
             self.node.committed(changes)
             for waiter in self._storing:
                 if not waiter.done():

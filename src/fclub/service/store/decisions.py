@@ -91,6 +91,15 @@ class Decisions:
         for key in changes.rewards:
             del self._fresh[key]
 
+    def of_user(self, row: int) -> list[tuple[bytes, str, bytes, float, float | None]]:
+        """Id, item, features, time and reward of the user's stored decisions, oldest first."""
+        sql = "SELECT id, item, features, made, reward FROM decisions WHERE row = ? ORDER BY id"
+        return self._store.reader.execute(sql, (row,)).fetchall()
+
+    def drop_user(self, row: int) -> None:
+        """The user's decisions are about to be deleted from the store."""
+        self._recent = {key: shown for key, shown in self._recent.items() if shown.row != row}
+
     def forget(self, before: float, changes: Changes) -> bool:
         """Drop some decisions made before a time; False if there are none.
 

@@ -21,7 +21,7 @@ import numpy as np
 from fclub.errors import InvalidFile
 from fclub.service.store.lock import PRIVATE, Lock
 
-VERSION = 3
+VERSION = 4
 MAGIC = b"SQLite format 3\0"
 UNREADABLE = sqlite3.Error
 """What a damaged file raises."""
@@ -38,6 +38,7 @@ _LOCAL = """
 CREATE TABLE users (row INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE decisions (id BLOB PRIMARY KEY, row INTEGER NOT NULL, item TEXT NOT NULL,
                         features BLOB NOT NULL, made REAL NOT NULL, reward REAL) WITHOUT ROWID;
+CREATE INDEX decisions_by_row ON decisions (row);
 CREATE TABLE sent (sequence INTEGER PRIMARY KEY, made REAL NOT NULL, kind TEXT NOT NULL,
                    clusters INTEGER NOT NULL, observations INTEGER NOT NULL, body TEXT NOT NULL);
 CREATE TABLE ledger (entry INTEGER PRIMARY KEY, made REAL NOT NULL, frame INTEGER NOT NULL,
@@ -47,13 +48,17 @@ SCHEMAS = {"local": _COMMON + _LOCAL, "global": _COMMON}
 
 _FIRST_GENERATOR = json.dumps(np.random.default_rng(0).bit_generator.state, sort_keys=True)
 MIGRATIONS: dict[str, dict[int, str]] = {
-    "local": {2: f"INSERT INTO meta VALUES ('generator', '{_FIRST_GENERATOR}');"},
-    "global": {2: ""},
+    "local": {
+        2: f"INSERT INTO meta VALUES ('generator', '{_FIRST_GENERATOR}');",
+        3: "CREATE INDEX IF NOT EXISTS decisions_by_row ON decisions (row);",
+    },
+    "global": {2: "", 3: ""},
 }
 """Script v takes a store from version v to v+1; `SCHEMAS` is always the newest version.
 
 Version 1 was never released. It did not account for what it sent, so nothing leads from it. Version 2
-did not keep the state of its generator, which always began at seed 0.
+did not keep the state of its generator, which always began at seed 0. Version 3 left what it deleted
+on free pages.
 """
 
 DROP_EVERY = 50
@@ -67,7 +72,8 @@ class Changes:
     """What a node did since it was last asked: rows to write, then frames and receipts to send.
 
     `frames` are (peer, bytes); a peer needs only the last receipt. `rewards` are the decisions that get
-    a reward by these rows, `notices` what an operator should read.
+    a reward by these rows, `notices` what an operator should read. With `erase` nothing that these rows
+    delete may be left in any of the store's files.
     """
 
     statements: list[Statement] = field(default_factory=list)
@@ -75,6 +81,7 @@ class Changes:
     frames: list[tuple[str, bytes]] = field(default_factory=list)
     receipts: dict[str, bytes] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
+    erase: bool = False
 
     def write(self, sql: str, *parameters: Any) -> None:
         self.statements.append((sql, parameters))
@@ -113,6 +120,13 @@ class Changes:
     def add_user(self, row: int, name: str) -> None:
         self.write("INSERT INTO users VALUES (?, ?)", row, name)
 
+    def forget_user(self, row: int, entry: int) -> None:
+        """Delete what is stored of a user, and the log that the snapshot of this entry has replaced."""
+        self.write("DELETE FROM users WHERE row = ?", row)
+        self.write("DELETE FROM decisions WHERE row = ?", row)
+        self.write("DELETE FROM log WHERE entry <= ?", entry)
+        self.erase = True
+
 
 def is_store(path: Path) -> bool:
     """Whether there is a file of SQLite."""
@@ -123,6 +137,20 @@ def is_store(path: Path) -> bool:
         return False
 
 
+def read_meta(path: Path) -> dict[str, str]:
+    """The values that a store remembers by name; a server may be running on it."""
+    if not is_store(path):
+        raise InvalidFile(f"there is no store {path}")
+    try:
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            return dict(connection.execute("SELECT key, value FROM meta"))
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise InvalidFile(f"{path} is not a store: {error}") from None
+
+
 class Store:
     """The file of one node, which one process at a time may open and only its owner may read.
 
@@ -131,7 +159,7 @@ class Store:
     """
 
     def __init__(self, path: Path | str, kind: str, create: bool = True) -> None:
-        self.path, self.kind = Path(path), kind
+        self.path, self.kind, self.erased = Path(path), kind, True
         if not create and not is_store(self.path):
             raise InvalidFile(f"there is no store {path}")
         try:
@@ -161,6 +189,7 @@ class Store:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA busy_timeout = 5000")
+        connection.execute("PRAGMA secure_delete = ON")
         return connection
 
     def _prepare(self) -> None:
@@ -177,6 +206,8 @@ class Store:
             raise InvalidFile(f"{self.path} has store version {version}, expected {VERSION}")
         for old in range(version, VERSION):
             self._script(scripts[old], old + 1)
+        if version < VERSION:  # what older versions have deleted may still be on free pages
+            self._writer.execute("VACUUM")
         if self.get("kind") != self.kind:
             raise InvalidFile(f"{self.path} is the store of a {self.get('kind')} server")
 
@@ -202,6 +233,15 @@ class Store:
     def commit(self) -> None:
         """Wait for the disk."""
         self._writer.execute("COMMIT")
+
+    def erase(self) -> bool:
+        """Leave nothing that was deleted in the file of the log that SQLite writes ahead.
+
+        False while another process reads the store: then the bytes stay until a later checkpoint.
+        """
+        busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        self.erased = not busy
+        return self.erased
 
     def get(self, key: str) -> str | None:
         row = self._writer.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
