@@ -114,6 +114,8 @@ ROUTES = [
     ("POST", "/v1/feedback/batch"),
     ("GET", "/v1/clusters"),
     ("GET", "/v1/users/ann"),
+    ("GET", "/v1/users/ann/data"),
+    ("DELETE", "/v1/users/ann"),
     ("GET", "/v1/privacy"),
     ("GET", "/v1/link"),
     ("GET", "/metrics"),
