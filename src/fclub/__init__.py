@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fclub.config import Privacy, Problem, Protocol
     from fclub.environments.base import Environment, Outcome
     from fclub.environments.registry import make_environment
+    from fclub.experiments.compare import Comparison, compare
     from fclub.parameters import meaning
     from fclub.policies.base import Policy
     from fclub.policies.clustered import Club, Sclub
@@ -44,6 +45,7 @@ _HOMES = {
     "CdpHomo": "fclub.policies.federated",
     "Client": "fclub.client",
     "Club": "fclub.policies.clustered",
+    "Comparison": "fclub.experiments.compare",
     "Environment": "fclub.environments.base",
     "Fclub": "fclub.policies.federated",
     "FclubDC": "fclub.policies.federated",
@@ -62,6 +64,7 @@ _HOMES = {
     "Protocol": "fclub.config",
     "Sclub": "fclub.policies.clustered",
     "Trace": "fclub.simulation.trace",
+    "compare": "fclub.experiments.compare",
     "make_environment": "fclub.environments.registry",
     "make_policy": "fclub.policies.registry",
     "meaning": "fclub.parameters",
@@ -75,6 +78,7 @@ __all__ = [
     "CdpHomo",
     "Client",
     "Club",
+    "Comparison",
     "Environment",
     "Fclub",
     "FclubDC",
@@ -95,6 +99,7 @@ __all__ = [
     "Trace",
     "__version__",
     "checks",
+    "compare",
     "errors",
     "make_environment",
     "make_policy",

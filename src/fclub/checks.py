@@ -57,6 +57,9 @@ def check_policy(
     """Run every check of a policy that was not started yet.
 
     `deterministic=False` is for policies that randomise their recommendations.
+
+    >>> import fclub
+    >>> fclub.checks.check_policy(fclub.FclubDC(deletion=1.0), rounds=50)
     """
     environment = environment or small_environment()
     environment.expect_rounds(rounds)
@@ -245,7 +248,11 @@ def expect(condition: bool, message: str) -> None:
 
 
 def check_environment(environment: Environment, *, visits: int = 100) -> None:
-    """Run every check of an environment."""
+    """Run every check of an environment.
+
+    >>> import fclub
+    >>> fclub.checks.check_environment(fclub.make_environment("synthetic", users=6, servers=2))
+    """
     environment.expect_rounds(visits)
     check_description(environment)
     check_visits(environment, visits)

@@ -141,6 +141,14 @@ class Client(_Settings):
     when the server is busy or out of reach, after pauses that double. Other options are those of
     `httpx.Client`, such as `verify` for a certificate of one's own. As a context manager it closes its
     connections at the end of the block, otherwise at `close` or when nothing refers to it any more.
+
+    >>> import fclub
+    >>> with fclub.Client(url, token) as client:
+    ...     shown = client.recommend("ann", {"tea": [0.6, 0.8], "coffee": [0.8, 0.6]})
+    ...     client.feedback(shown.decision, 1.0)
+    True
+    >>> shown.item in ("tea", "coffee")
+    True
     """
 
     def __init__(
@@ -209,7 +217,17 @@ class Client(_Settings):
 
 
 class AsyncClient(_Settings):
-    """The same for asyncio; `async with` or `await close()` closes its connections."""
+    """The same for asyncio; `async with` or `await close()` closes its connections.
+
+    >>> import asyncio
+    >>> import fclub
+    >>> async def visit():
+    ...     async with fclub.AsyncClient(url, token) as client:
+    ...         shown = await client.recommend("bob", {"tea": [0.6, 0.8], "coffee": [0.8, 0.6]})
+    ...         return await client.feedback(shown.decision, 0.0)
+    >>> asyncio.run(visit())
+    True
+    """
 
     def __init__(
         self, url: str, token: str, *, timeout: float = 10.0, retries: int = 5, **options: Any

@@ -67,6 +67,12 @@ class Problem:
 
     `constant` is the value of the last feature where every item has the same one there, else None:
     only such a domain allows centred rewards (docs/privacy.md).
+
+    >>> import fclub
+    >>> policy = fclub.LinUCB()
+    >>> policy.start(fclub.Problem(users=4, servers=2, dim=3), [0, 0, 1, 1], seed=1)
+    >>> policy.recommend(0, [[1.0, 0.0, 0.0], [0.0, 0.5, 0.0]])
+    0
     """
 
     users: Users
@@ -88,6 +94,10 @@ class Protocol:
     """Constants of Algorithms 1 to 4, at the theory's values; exploration = 1 is what the proofs need.
 
     Without delays both ratios are 1, without clusters `merging` is ∞.
+
+    >>> import fclub
+    >>> fclub.Protocol(upload_ratio=1.1).download_ratio
+    1.01
     """
 
     upload_ratio: UploadRatio = 1.01
@@ -106,7 +116,15 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Privacy:
-    """The promised budget (ε, δ), and the horizon T for which the printed tree is provisioned."""
+    """The promised budget (ε, δ), and the horizon T for which the printed tree is provisioned.
+
+    >>> import fclub
+    >>> fclub.Privacy(epsilon=2.0)
+    Privacy(epsilon=2.0, delta=0.1, horizon=100000)
+    >>> fclub.Privacy(delta=1.5)
+    Traceback (most recent call last):
+    fclub.errors.InvalidSetting: delta must be a number above 0 and below 1, got 1.5
+    """
 
     epsilon: Epsilon = 1.0
     delta: Delta = 0.1

@@ -1,4 +1,12 @@
-"""Every error that fclub raises on purpose, in one tree; docs/reference/errors.md draws it."""
+"""Every error that fclub raises on purpose, in one tree; docs/reference/errors.md draws it.
+
+>>> import fclub
+>>> try:
+...     fclub.make_policy("linucb", ridge=-1.0)
+... except fclub.errors.FclubError as error:
+...     print(type(error).__name__, error)
+InvalidSetting linucb: ridge must be a number above 0, got -1.0
+"""
 
 from __future__ import annotations
 

@@ -21,6 +21,14 @@ def simulated() -> fclub.Trace:
     return trace
 
 
+def compared() -> fclub.Comparison:
+    private = fclub.CdpFclubPlus(epsilon=1.0, delta=1e-5, level="transcript")
+    assert_type(private.epsilon, float)
+    result = fclub.compare([private, fclub.LinUCB(ridge=0.5), "homo"], "synthetic", 1000, seeds=3)
+    assert_type(result.traces["homo"], list[fclub.Trace])
+    return result
+
+
 def kept(policy: fclub.Policy, path: Path) -> fclub.Policy:
     policy.start(fclub.Problem(users=4, servers=2, dim=3), [0, 0, 1, 1], seed=1)
     assert_type(policy.recommend(0, np.eye(3)), int)

@@ -41,7 +41,16 @@ Newcomers = Annotated[
 
 @dataclass(frozen=True)
 class Outcome:
-    """The reward that was seen, and the expected loss against the best item on offer."""
+    """The reward that was seen, and the expected loss against the best item on offer.
+
+    >>> import fclub
+    >>> environment = fclub.make_environment("synthetic")
+    >>> environment.start(seed=0)
+    >>> user, items = environment.visit()
+    >>> outcome = environment.feedback(0)
+    >>> outcome.reward in (0.0, 1.0) and outcome.regret >= 0.0
+    True
+    """
 
     reward: float
     regret: float
@@ -52,6 +61,21 @@ class Environment(ABC):
 
     `labels` (the true clusters) and `server_of` are final once `start` has run: where users are drawn
     from data they depend on the seed. Its `name` is that of its class unless it says another.
+
+    >>> import fclub
+    >>> import numpy as np
+    >>> class Coin(fclub.Environment):
+    ...     def __init__(self):
+    ...         self.problem = fclub.Problem(users=2, servers=1, dim=2)
+    ...         self.server_of = self.labels = np.zeros(2, dtype=np.int64)
+    ...     def start(self, seed):
+    ...         self.rng = np.random.default_rng(seed)
+    ...     def visit(self):
+    ...         return int(self.rng.integers(2)), np.eye(2)
+    ...     def feedback(self, index):
+    ...         return fclub.Outcome(reward=float(index), regret=1.0 - index)
+    >>> fclub.simulate("linucb", Coin(), rounds=100)
+    <Trace of linucb in coin, seed 0: 100 rounds, regret ...>
     """
 
     name: ClassVar[str] = "environment"

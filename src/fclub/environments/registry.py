@@ -38,7 +38,18 @@ def construct(kind: type[Environment], parameters: Mapping[str, Any]) -> Environ
 
 
 def make_environment(name: str, **parameters: Any) -> Environment:
-    """An environment that is not started yet; unknown names and impossible settings are refused."""
+    """An environment that is not started yet; unknown names and impossible settings are refused.
+
+    >>> import fclub
+    >>> environment = fclub.make_environment("synthetic", users=20, servers=2)
+    >>> environment.start(seed=0)
+    >>> user, items = environment.visit()
+    >>> items.shape
+    (10, 10)
+    >>> fclub.make_environment("synthetic", user=20)
+    Traceback (most recent call last):
+    fclub.errors.UnknownName: no parameter of synthetic is called 'user'; did you mean users, clusters?
+    """
     if name not in ENVIRONMENTS:
         raise UnknownName("environment", name, ENVIRONMENTS)
     return construct(ENVIRONMENTS[name], parameters)

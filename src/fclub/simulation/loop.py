@@ -104,6 +104,11 @@ def simulate(
 
     One root seed: the environment's streams come from one child, the policy's noise and graphs from
     another. `fast` forces or forbids the compiled loop; by default it is used where it can be.
+
+    >>> import fclub
+    >>> one = fclub.simulate("fclub-plus", "synthetic", rounds=300, seed=1)
+    >>> one == fclub.simulate("fclub-plus", "synthetic", rounds=300, seed=1, fast=False)
+    True
     """
     require(isinstance(rounds, int) and rounds >= 1, "rounds must be at least 1", rounds)
     require(isinstance(seed, int) and seed >= 0, "seed must be a whole number from 0", seed)
