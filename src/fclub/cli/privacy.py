@@ -40,7 +40,7 @@ def _spent(path: Path, delta: float | None) -> dict[str, object]:
         "given": ledger.level.given,
         "claimed": list(ledger.claimed),
         "mu": ledger.mu,
-        "spent": [[ledger.spent(at), at] for at in deltas],
+        **ledger.account(deltas),
         "unaccounted": sorted(ledger.flags),
         "seeded": ledger.seeded,
         "streams": len({event.stream for event in ledger.events}),

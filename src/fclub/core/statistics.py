@@ -31,6 +31,9 @@ class Packed(NamedTuple):
         """The same memory, fewer rows."""
         return Packed(self.gram[start:stop], self.moment[start:stop], self.counts[start:stop])
 
+    def copy(self) -> Packed:
+        return Packed(self.gram.copy(), self.moment.copy(), self.counts.copy())
+
     def clear(self, row: int) -> None:
         """Nothing is known of this row any more."""
         for array in self:

@@ -16,6 +16,7 @@ from fclub.protocol.federation import Federation
 from fclub.protocol.link import Communications, InProcessLink
 from fclub.protocol.paper import family as paper
 from fclub.protocol.plus import family as plus
+from fclub.protocol.plus.private import PrivatePlusConstants
 from fclub.protocol.pooled import family as pooled
 from fclub.protocol.seam import (
     Clock,
@@ -207,7 +208,7 @@ class FclubPlus(plus.PlusConstants, FederatedPolicy):
     name = plus.PlusConstants.name
 
 
-class CdpFclubPlus(plus.PrivatePlusConstants, FederatedPolicy):
+class CdpFclubPlus(PrivatePlusConstants, FederatedPolicy):
     """Ours: the same, released with noise that is accounted for.
 
     >>> import fclub
@@ -216,7 +217,7 @@ class CdpFclubPlus(plus.PrivatePlusConstants, FederatedPolicy):
     <Trace of cdp-fclub-plus in synthetic, seed 0: 500 rounds, regret ...>
     """
 
-    name = plus.PrivatePlusConstants.name
+    name = PrivatePlusConstants.name
 
 
 class CdpHomo(pooled.PooledConstants, FederatedPolicy):

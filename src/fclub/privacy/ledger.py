@@ -4,6 +4,10 @@ A stream is a sequence of releases with correlated noise. Streams of one epoch h
 observations, so the epoch costs the most expensive of its streams (parallel composition). Data that
 is released again belongs to another epoch, and epochs add up: μ² = Σ_epochs max_streams μ².
 
+A ledger has a unit. With unit `event` μ is for one observation that is replaced. With unit `user` it is
+for all observations of one user, withdrawn, and twice as large if they are replaced; an epoch is then a
+period, each of which has the whole budget.
+
 As a file a ledger is JSON lines: a header, then one entry per line in the order of release.
 """
 
@@ -17,7 +21,7 @@ import msgspec
 
 from fclub.errors import FclubError, InvalidFile, PrivacyError
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of, mu_of
-from fclub.privacy.levels import Flag, Level, level_named
+from fclub.privacy.levels import EVENT, Flag, Level, level_named
 from fclub.privacy.mechanisms import MECHANISMS, Mechanism
 
 FORMAT = "fclub-ledger/1"
@@ -25,13 +29,13 @@ _SLACK = 1.0 + 1e-9
 """Rounding that a stream calibrated to exactly the budget may need."""
 
 
-class ReleaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReleaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One entry: the opening of a stream (`releases` = 0) or releases that are about to leave.
 
     `mechanism` adds symmetric Gaussian noise of base deviation `std` to increments whose whitened
     sensitivity at deviation 1 is `sensitivity`, for at most `provision` releases. `sequence` is the
     number of releases of the stream before this entry, `observations` what these ones add. `mu` is
-    what the stream has cost once they have left.
+    what the stream has cost the `unit` once they have left.
     """
 
     stream: str
@@ -44,9 +48,10 @@ class ReleaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     std: float
     sensitivity: float
     mu: float
+    unit: str = EVENT
 
 
-class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The first line of a ledger file."""
 
     format: str
@@ -55,6 +60,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delta: float
     flags: tuple[Flag, ...]
     seeded: bool
+    unit: str = EVENT
 
 
 class Stream:
@@ -95,9 +101,10 @@ class Ledger:
         seeded: bool = True,
         sink: Sink | None = None,
         keep: bool = True,
+        unit: str = EVENT,
     ) -> None:
         self.level, self.claimed, self.flags = level, (epsilon, delta), frozenset(flags)
-        self.seeded, self.sink, self.keep = seeded, sink, keep
+        self.seeded, self.sink, self.keep, self.unit = seeded, sink, keep, unit
         level.check(self.flags)
         self.allowed = mu_of(epsilon, delta)
         self.restore(())
@@ -108,7 +115,8 @@ class Ledger:
         if header.format != FORMAT:
             raise InvalidFile(f"a ledger of format {header.format!r}, expected {FORMAT!r}")
         level = level_named(header.level)
-        return Ledger(level, header.epsilon, header.delta, header.flags, header.seeded)
+        claim = level, header.epsilon, header.delta, header.flags, header.seeded
+        return Ledger(*claim, unit=header.unit)
 
     def restore(self, events: Iterable[ReleaseEvent]) -> None:
         """Forget everything and enter these stored entries, which are not stored again."""
@@ -123,12 +131,34 @@ class Ledger:
 
     @property
     def mu(self) -> float:
-        """What the most exposed observation has cost so far."""
+        """What the most exposed observation or user has cost so far."""
         return sqrt(sum(self._epochs.values()))
+
+    @property
+    def period(self) -> int:
+        """The last period in which something was released, with unit `user`."""
+        return max(self._epochs, default=0)
+
+    @property
+    def mu_of_period(self) -> float:
+        return sqrt(self._epochs.get(self.period, 0.0))
 
     def spent(self, delta: float) -> float:
         """ε at this δ."""
         return epsilon_of(self.mu, delta)
+
+    def account(self, deltas: Iterable[float]) -> dict[str, object]:
+        """What was spent, with its unit; of users also for data that are replaced, and by period."""
+
+        def at_all(mu: float) -> list[list[float]]:
+            return [[epsilon_of(mu, delta), delta] for delta in at]
+
+        at = list(deltas)
+        shown: dict[str, object] = {"unit": self.unit, "spent": at_all(self.mu)}
+        if self.unit == EVENT:
+            return shown
+        period = {"number": self.period, "spent": at_all(self.mu_of_period)}
+        return shown | {"spent_if_replaced": at_all(2.0 * self.mu), "period": period}
 
     def is_open(self, stream: str) -> bool:
         """Whether a stream was started: it is paid once, also when its first release then fails."""
@@ -168,11 +198,12 @@ class Ledger:
         return self._enter(stream, account, releases, observations)
 
     def _after(self, account: Stream, releases: int) -> tuple[float, float]:
-        """μ² of the stream's epoch, and μ of everything, once the stream has made `releases`."""
+        """μ² of the stream's epoch, and μ of what the budget is for, once it has made `releases`."""
         before = self._epochs.get(account.epoch, 0.0)
         mu = account.cost(releases)
         after = max(before, mu * mu)
-        return after, sqrt(sum(self._epochs.values()) - before + after)
+        others = sum(self._epochs.values()) - before if self.unit == EVENT else 0.0
+        return after, sqrt(others + after)
 
     def _enter(self, stream: str, account: Stream, releases: int, observations: int) -> ReleaseEvent:
         after, total = self._after(account, account.sequence + releases)
@@ -192,6 +223,7 @@ class Ledger:
             std=account.mechanism.std,
             sensitivity=account.sensitivity,
             mu=account.cost(account.sequence + releases),
+            unit=self.unit,
         )
         if self.sink is not None:
             self.sink(event)
@@ -218,14 +250,15 @@ class Ledger:
     @property
     def header(self) -> Header:
         epsilon, delta = self.claimed
-        return Header(FORMAT, self.level.name, epsilon, delta, tuple(sorted(self.flags)), self.seeded)
+        flags = tuple(sorted(self.flags))
+        return Header(FORMAT, self.level.name, epsilon, delta, flags, self.seeded, self.unit)
 
     def summary(self) -> dict[str, object]:
         """Claimed and spent budget, as `fclub run --json` shows it."""
         epsilon, delta = self.claimed
         return {
             "claimed": [epsilon, delta],
-            "spent": [[self.spent(at), at] for at in (delta, STRICT_DELTA)],
+            **self.account((delta, STRICT_DELTA)),
             "notion": self.level.name,
             "unaccounted": sorted(str(flag) for flag in self.flags),
             "seeded": self.seeded,

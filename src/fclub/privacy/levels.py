@@ -1,10 +1,12 @@
 """What is promised: three guarantee levels, each including the one before. Proofs in docs/privacy.md.
 
-All are event-level and replace-one: neighbours are two histories that differ in the features and
+The unit says of what. With unit `event` neighbours are two histories that differ in the features and
 reward of one observation of one user, whose existence, time and server are the same. So numbers of
-observations are public. What is protected from is everyone outside the user's own local server: the
-global server, other local servers, and whoever reads the messages. A local server is trusted
-with its own users' data, and its recommendations to its own users are not part of what is protected.
+observations are public. With unit `user` they differ in all observations of one user; public are the
+times of visits and the numbers of users and visits of a server. What is protected from is everyone
+outside the user's own local server: the global server, other local servers, and whoever reads the
+messages. A local server is trusted with its own users' data, and its recommendations to its own users
+are not part of what is protected.
 """
 
 from __future__ import annotations
@@ -71,6 +73,23 @@ INTERACTIVE = Level(
 )
 
 LEVELS: dict[str, Level] = {level.name: level for level in (CDP, TRANSCRIPT, INTERACTIVE)}
+
+EVENT, USER = "event", "user"
+PAIRS = {
+    (EVENT, "cdp"),
+    (EVENT, "transcript"),
+    (EVENT, "interactive"),
+    (USER, "transcript"),
+    (USER, "interactive"),
+}
+"""Units and levels that `cdp-fclub-plus` can promise together: the others have no proof."""
+
+
+def check_pair(unit: str, level: str) -> None:
+    """Refuse a promise that nothing here can keep."""
+    if (unit, level) not in PAIRS:
+        known = ", ".join(f"({unit}, {level})" for unit, level in sorted(PAIRS))
+        raise PrivacyError(f"unit {unit} at level {level} is no promise; there are {known}")
 
 
 def level_named(name: str) -> Level:

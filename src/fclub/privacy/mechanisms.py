@@ -120,10 +120,33 @@ class Increments:
         return self.std**2 * variance_growth(self.releases)
 
 
-MECHANISMS: dict[str, type[Tree] | type[Increments]] = {
+@dataclass(frozen=True)
+class Slots:
+    """Everything is released again in every slot, with fresh noise; paid slot by slot."""
+
+    releases: int
+    std: float
+
+    @property
+    def name(self) -> str:
+        return "slots"
+
+    def factor(self, releases: int) -> Matrix:
+        return np.eye(releases)
+
+    def multiplier(self, releases: int) -> float:
+        """√t: what was there at the first release is in all of them."""
+        return sqrt(releases)
+
+    def charged(self, releases: int) -> float:
+        return self.multiplier(releases)
+
+
+MECHANISMS: dict[str, type[Tree] | type[Increments] | type[Slots]] = {
     "tree": Tree,
     "whole-tree": WholeTree,
     "increments": Increments,
+    "slots": Slots,
 }
 """What a ledger can account for, by name."""
 

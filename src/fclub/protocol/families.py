@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fclub.errors import UnknownName
 from fclub.protocol.paper.family import ROWS as PAPER
-from fclub.protocol.plus.family import ROWS as PLUS
+from fclub.protocol.plus.private import ROWS as PLUS
 from fclub.protocol.pooled.family import ROWS as POOLED
 from fclub.protocol.seam import Constants, Family, Shape
 from fclub.values import Parameter

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -126,6 +126,24 @@ class LocalServer(Protocol):
     def state(self) -> State: ...
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class Slotted(Protocol):
+    """A local server that releases whole users in slots, each of which it may compute once, ever.
+
+    Whoever runs it live says when somebody arrives, asks which slot is due, and lets it compute that
+    slot once it may be used. In a simulation servers do this themselves when a phase starts.
+    """
+
+    def arrive(self) -> None:
+        """Somebody visits; nothing was offered and answered yet."""
+
+    def due_slot(self) -> int | None:
+        """The slot that the numbers of visits and users call for now: both are public."""
+
+    def release(self, slot: int) -> None:
+        """Compute this slot and send it; a slot that was used, or left out, is a `PrivacyError`."""
 
 
 class GlobalServer(Protocol):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from fclub.config import Delta, Epsilon, Privacy
+from fclub.config import Privacy
 from fclub.core.plus import rounds, type_rounds
 from fclub.core.plus.beliefs import TypeRules
 from fclub.core.plus.rounds import MixtureRound
@@ -18,7 +18,7 @@ from fclub.core.plus.type_rounds import PlusRound
 from fclub.core.statistics import Packed
 from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
-from fclub.privacy.levels import Flag, Level, level_named
+from fclub.privacy.levels import Flag, Level
 from fclub.privacy.mechanisms import StreamPlan, plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.federation import Federation
@@ -32,7 +32,16 @@ from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.releases import ExactReleases, PrivateReleases, Releases
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
-from fclub.protocol.seam import Constants, Forecast, Kernels, Place, Price, Rehearsal, Shape
+from fclub.protocol.seam import (
+    Constants,
+    Forecast,
+    GlobalServer,
+    Kernels,
+    Place,
+    Price,
+    Rehearsal,
+    Shape,
+)
 
 FLAGS = {
     "cdp": (Flag.RAW_PARTITION, Flag.RAW_CHOICES),
@@ -97,27 +106,6 @@ class PlusConstants(Constants):
 
     def make_family(self, shape: Shape) -> PlusFamily:
         return PlusFamily(self, shape)
-
-
-class PrivatePlusConstants(PlusConstants):
-    """The same, the promise about what leaves, and the schedule of a user's stream."""
-
-    name = "cdp-fclub-plus"
-    switches: ClassVar[Mapping[str, str]] = SWITCHES | {"noise": "increments"}
-
-    epsilon: Epsilon = 1.0
-    delta: Delta = 0.1
-    level: LevelName = "cdp"
-    first_release: Annotated[
-        int, meaning("visits of a user before anything about it leaves", "visits", least=1)
-    ] = 100
-    release_ratio: Annotated[
-        float, meaning("growth of a user's visits from release to release", above=1)
-    ] = 2.0
-
-    def promise(self) -> Promise:
-        budget = Privacy(self.epsilon, self.delta)
-        return Promise(budget, level_named(self.level), self.first_release, self.release_ratio)
 
 
 class PlusFamily:
@@ -212,7 +200,7 @@ class PlusFamily:
         told = self.constants.type_exploration, self.constants.share
         return TypeLocal(crowd, rules, *told, self.domain, place.link, clock)
 
-    def global_server(self, servers: list[int], link: Downlink) -> PlusGlobal:
+    def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
         return PlusGlobal(servers, self.rules, self.constants.margin, link)
 
     def compiled(self, federation: Federation) -> PlusRounds:
@@ -268,6 +256,4 @@ def _forecast(family: PlusFamily) -> Forecast:
 REHEARSAL = Rehearsal(
     _forecast, {"first_release": 8, "release_ratio": 1.1}, constant=float(np.sqrt(0.5))
 )
-PrivatePlusConstants.rehearsal = REHEARSAL
-
-ROWS: tuple[type[Constants], ...] = (PlusConstants, PrivatePlusConstants)
+"""Of streams of observations."""

@@ -13,6 +13,7 @@ from fclub.protocol.overview import LocalOverview
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Shares
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
+from fclub.protocol.plus.user_local import UserLocal
 from fclub.protocol.seam import Bound, State
 
 
@@ -107,3 +108,44 @@ class GrowingLocal:
             self._grow(self._clusters)
         self._outdated = int(values.get("outdated", 0))
         self.server.restore(arrays, values)
+
+
+class GrowingUsers(GrowingLocal):
+    """The same for servers that release whole users, which have nothing to release while few.
+
+    `arrived` are the visits before the server grew; they count for slots too.
+    """
+
+    def __init__(self, clusters: PlusLocal, few: int, with_types: Callable[[Crowd], UserLocal]) -> None:
+        super().__init__(clusters, few, with_types)
+        self.arrived = 0
+
+    @property
+    def grown(self) -> UserLocal | None:
+        return self.server if isinstance(self.server, UserLocal) else None
+
+    def _grow(self, clusters: PlusLocal) -> None:
+        super()._grow(clusters)
+        assert self.grown is not None
+        self.grown.arrivals = self.arrived
+
+    def arrive(self) -> None:
+        if self.grown is None:
+            self.arrived += 1
+        else:
+            self.grown.arrive()
+
+    def due_slot(self) -> int | None:
+        return None if self.grown is None else self.grown.due_slot()
+
+    def release(self, slot: int) -> None:
+        assert self.grown is not None
+        self.grown.release(slot)
+
+    def state(self) -> State:
+        arrays, values = super().state()
+        return arrays, values | {"arrived": self.arrived}
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        super().restore(arrays, values)
+        self.arrived = int(values["arrived"])

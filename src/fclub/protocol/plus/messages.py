@@ -10,6 +10,7 @@ import msgspec
 from fclub.core.statistics import Statistics
 from fclub.errors import InvalidMessage
 from fclub.protocol.messages import Count, Decoder, Message, Part, PhaseStart, read_statistics
+from fclub.protocol.plus.release_messages import Release, Released
 from fclub.protocol.plus.type_messages import TypeDigest, TypeNews
 
 
@@ -61,7 +62,7 @@ class Shares(Message, frozen=True, array_like=True, tag="shares"):
         return Count(phases=len(self.news))
 
 
-decode = Decoder(Digest, Shares, TypeDigest, TypeNews, PhaseStart)
+decode = Decoder(Digest, Shares, TypeDigest, TypeNews, Release, Released, PhaseStart)
 
 
 def read_released(data: bytes, noise: float, dim: int) -> tuple[Statistics, float]:

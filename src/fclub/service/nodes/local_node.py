@@ -12,7 +12,7 @@ from fclub.core.types import Matrix, Vector
 from fclub.errors import FclubError, InvalidFile, NotFound, OtherReward, UnknownDecision
 from fclub.protocol.messages import Message, encode
 from fclub.protocol.overview import LocalOverview
-from fclub.protocol.seam import Family, LocalServer, Place
+from fclub.protocol.seam import Family, LocalServer, Place, Slotted
 from fclub.service.link.channel import GLOBAL, Channel, Receipt, decode_frame
 from fclub.service.nodes.node import Node, RecordedNoise
 from fclub.service.store.books import Books
@@ -73,6 +73,9 @@ class LocalNode(Node):
         row = self.rows.get(user)
         if row is None:
             row = self._add_user(user)
+        if isinstance(self.server, Slotted):
+            self._arrive(self.server)
+            self._log("visit", "", b"")
         index = self.server.recommend(row, items)
         shown = Shown(row, items[index].tobytes())
         return Decision(self.decisions.add(shown, ids[index], self.changes).hex(), index)
@@ -83,6 +86,13 @@ class LocalNode(Node):
         self.changes.add_user(row, user)
         self._log("user", "", b"")
         return row
+
+    def _arrive(self, server: Slotted) -> None:
+        """Count a visit, and compute the slot that it makes due: one entry of the log."""
+        server.arrive()
+        slot = server.due_slot()
+        if slot is not None:
+            server.release(slot)
 
     def feedback(self, decision: str, reward: float) -> bool:
         """Learn from a reward; False if it is known already."""
@@ -187,6 +197,8 @@ class LocalNode(Node):
         match kind:
             case "user":
                 self.server.add_user()
+            case "visit" if isinstance(self.server, Slotted):
+                self._arrive(self.server)
             case "observe":
                 row, reward = struct.unpack_from("<qd", body)
                 x: Vector = np.frombuffer(body, offset=16).copy()

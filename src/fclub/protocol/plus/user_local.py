@@ -1,0 +1,172 @@
+"""A local server that releases whole users: types learned at home, helped by what all have released."""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any
+
+import numpy as np
+
+from fclub.core.packing import inside, under
+from fclub.core.plus.beliefs import Beliefs, TypeRules
+from fclub.core.plus.type_filter import FilterRules, first_types
+from fclub.core.plus.type_sums import TypeSums
+from fclub.errors import InvalidMessage
+from fclub.privacy.ledger import Stream
+from fclub.privacy.sensitivity import Domain
+from fclub.protocol.link import Uplink
+from fclub.protocol.messages import Message, PhaseStart, triangle_of
+from fclub.protocol.phase import GeometricClock
+from fclub.protocol.plus.release_messages import ReadTypes, Released, read_types
+from fclub.protocol.plus.slots import SlotReleases
+from fclub.protocol.plus.type_local import Crowd, TypeLocal
+from fclub.protocol.seam import State
+from fclub.protocol.trust import MAX_COUNT
+
+
+class UserLocal(TypeLocal):
+    """Without `slots` it keeps to itself.
+
+    Its types are its own: it learns them from its users, and from what the other servers' releases say
+    of the same types, which counts like so many users of theirs. With `released_only` it learns
+    nothing from its users: each of them is served from its own data and released types.
+
+    A slot is due at a number of visits. Live, a visit is counted when somebody arrives, since whether
+    a reward comes is a secret; in a simulation every visit brings one.
+    """
+
+    def __init__(
+        self,
+        crowd: Crowd,
+        rules: TypeRules,
+        exploration: float,
+        public: FilterRules,
+        slots: SlotReleases | None,
+        released_only: bool,
+        domain: Domain,
+        link: Uplink,
+        clock: GeometricClock | None = None,
+    ) -> None:
+        super().__init__(crowd, rules, exploration, False, domain, link, clock)
+        self.public, self.slots, self.released_only = public, slots, released_only
+        self.arrivals = self._postponed = 0
+        if released_only:
+            self._believe(self._released_beliefs(None))
+
+    @property
+    def visits(self) -> int:
+        return self.observations if self.clock is None else self.arrivals
+
+    def arrive(self) -> None:
+        self.arrivals += 1
+
+    def due_slot(self) -> int | None:
+        return None if self.slots is None else self.slots.due(self.visits, len(self.counts))
+
+    def release(self, slot: int) -> None:
+        assert self.slots is not None
+        message = self.slots.release(slot, self.users, self.visits)
+        self.unanswered = True
+        self.link.to_global(message)
+
+    def forget(self, row: int) -> int:
+        """Later slots do without this user; a name that returns is in each slot once, as all are."""
+        if self.slots is not None:
+            self.slots.forget(row)
+        return super().forget(row)
+
+    def receive(self, message: Message) -> None:
+        match message:
+            case PhaseStart() if self.clock is None:
+                self._play(message.phase)
+            case Released() if self.slots is not None:
+                self._take(message)
+                if self._postponed:
+                    self._begin_phase(self._postponed)
+            case _:
+                raise InvalidMessage(f"a server of users does not take a {type(message).__name__}")
+
+    def _play(self, phase: int) -> None:
+        """A phase of a simulation: learn every second time, after the answer if a slot is due."""
+        slot = self.due_slot()
+        if phase % 2 == 0 and self.has_begun:
+            self._postponed = phase
+        if slot is not None:
+            self.release(slot)
+        elif self._postponed:
+            self._begin_phase(phase)
+
+    def _begin_phase(self, phase: int) -> None:
+        self.phase, self._postponed = phase, 0
+        if not self.released_only:
+            self._learn_alone()
+
+    def _take(self, message: Released) -> None:
+        assert self.slots is not None
+        if message.version < 0 or message.types != self.rules.types:
+            raise InvalidMessage(f"{message.types} types of version {message.version}")
+        if not (1 <= message.users <= MAX_COUNT and 0 <= message.visits <= MAX_COUNT):
+            raise InvalidMessage(f"{message.users} users with {message.visits} visits make no sense")
+        types = read_types(message.values, self.public)
+        self.slots.adopt(message.version, types.centres, types.shares)
+        self.sharing, self.unanswered = max(message.servers - 1, 0), False
+        others = max(0.0, 1.0 - len(self.counts) / message.users)
+        self.others = self._as_sums(types, others, message)
+        if self.released_only:
+            self._believe(self._released_beliefs(types, message.users))
+
+    def _as_sums(self, types: ReadTypes, others: float, message: Released) -> TypeSums:
+        """The sums by type that would say the same of the centres, for the other servers' part."""
+        d, sums = self.rules.dim, TypeSums.zeros(self.rules.types, self.rules.dim)
+        rows, columns = triangle_of(d)
+        twice = np.where(rows == columns, 1.0, 2.0)
+        information = np.linalg.inv(types.covariances) - np.diag(1.0 / self.public.spread)
+        eigenvalues, U = np.linalg.eigh(information)
+        learned = others * (U * np.maximum(eigenvalues, 0.0)[:, None, :]) @ U.transpose(0, 2, 1)
+        sums.rows[:, :d] = np.einsum("kij,kj->ki", learned, types.centres)
+        sums.rows[:, d:] = learned[:, rows, columns] * twice
+        sums.users[:] = others * message.users * types.shares
+        sums.visits[:] = others * message.visits * types.shares
+        return sums
+
+    def _released_beliefs(self, types: ReadTypes | None, users: int = 0) -> Beliefs:
+        """What all releases say, and public constants: nothing of this server's own."""
+        rules, first = self.public, first_types(self.public)
+        spread = np.diag(rules.spread)
+        if types is None:
+            types = ReadTypes(first.centres, np.tile(spread, (rules.types, 1, 1)), first.shares)
+        return Beliefs(
+            mean=np.zeros(rules.dim),
+            covariance=spread,
+            centres=types.centres,
+            uncertainty=types.covariances,
+            users=users * types.shares,
+            scalars=np.array([rules.variance, log(rules.within), 0.0]),
+        )
+
+    @property
+    def waiting(self) -> int:
+        return self.visits - (0 if self.slots is None else self.slots.covered)
+
+    @property
+    def ids(self) -> list[int]:
+        used = self.slots is not None and self.slots.streams()
+        return [*range(self.rules.types)] if used else []
+
+    def streams(self) -> dict[str, Stream]:
+        return {} if self.slots is None else self.slots.streams()
+
+    def state(self) -> State:
+        arrays, values = super().state()
+        values["arrivals"] = self.arrivals
+        if self.slots is not None:
+            own, numbers = self.slots.state()
+            arrays |= under("slots.", own)
+            values |= numbers
+        return arrays, values
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        super().restore(arrays, values)
+        self.arrivals = int(values["arrivals"])
+        if self.slots is not None:
+            self.slots.restore(inside("slots.", arrays), values)
