@@ -18,19 +18,21 @@ def features(rng: random.Random) -> list[float]:
     return [v / length for v in numbers]
 
 
-def main(url: str, token: str, visits: int = 200) -> None:
-    rng = random.Random(1)
-    catalogue = {f"article-{k}": features(rng) for k in range(50)}
-    bought = 0
+def main(url: str, token: str, visits: int = 100) -> None:
+    rng, bought = random.Random(1), 0
+    articles = {f"article-{k}": features(rng) for k in range(50)}
     with Client(url, token) as client:
+        client.put_items(articles)
         for _ in range(visits):
-            customer = f"customer-{rng.randrange(20)}"
-            on_offer = {name: catalogue[name] for name in rng.sample(sorted(catalogue), 8)}
-            shown = client.recommend(customer, on_offer)
-            buys = on_offer[shown.item][0] > 0.1
-            bought += buys
-            client.feedback(shown.decision, 1.0 if buys else 0.0)
-    print(f"{bought} of {visits} visitors bought what they were shown")
+            shown = client.recommend_several(f"customer-{rng.randrange(20)}", count=5)
+            buys = {one.decision: float(articles[one.item][0] > 0.1) for one in shown}
+            client.feedback_batch(buys)
+            bought += max(buys.values()) > 0.0
+        print(f"{bought} of {visits} visitors bought some of the five that they were shown")
+        gone = client.forget("customer-7")
+        print(
+            f"customer-7 is forgotten; {gone.released} of {gone.observations} rewards had left before"
+        )
 
 
 if __name__ == "__main__":

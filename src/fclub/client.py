@@ -12,7 +12,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -25,8 +25,14 @@ if TYPE_CHECKING:  # of the extra `service`
 UNREACHED = 0
 RETRIED = frozenset({UNREACHED, 429, 502, 503, 504})
 
+AT_ONCE = 500
+"""Items or observations in one request, so that it stays within the limits of most servers."""
+
 Items = Mapping[str, Sequence[float]]
 """The features of every item on offer, by its id."""
+
+Offer = Items | Sequence[str] | None
+"""What may be shown: items with their features, ids of the catalogue, or None for all of it."""
 
 Result = TypeVar("Result")
 
@@ -57,9 +63,62 @@ def _user(user: str) -> str:
     return f"/v1/users/{quote(user, safe='')}"
 
 
-def _visit(user: str, items: Items) -> dict[str, Any]:
-    offered = [{"id": key, "features": [float(v) for v in row]} for key, row in items.items()]
-    return {"user": user, "items": offered}
+@dataclass(frozen=True)
+class Ranked(Recommendation):
+    """One of several; `score` is an optimistic estimate of its reward."""
+
+    score: float
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What came of an item shown elsewhere: one of the catalogue by its id, or any by its features."""
+
+    id: str
+    user: str
+    reward: float
+    item: str | None = None
+    features: Sequence[float] | None = None
+
+
+def _item(key: str) -> str:
+    return f"/v1/items/{quote(key, safe='')}"
+
+
+def _rows(items: Items) -> list[dict[str, Any]]:
+    return [{"id": key, "features": [float(v) for v in row]} for key, row in items.items()]
+
+
+def _visit(user: str, items: Offer, **wishes: Any) -> dict[str, Any]:
+    body = {"user": user} | {key: value for key, value in wishes.items() if value}
+    if items is None:
+        return body
+    offered = _rows(items) if isinstance(items, Mapping) else list(items)
+    return body | {"items": offered}
+
+
+def _past(observations: Sequence[Observation]) -> dict[str, Any]:
+    told = [asdict(one) for one in observations]
+    return {"observations": [{k: v for k, v in one.items() if v is not None} for one in told]}
+
+
+def _parts(everything: Sequence[Result]) -> Iterator[Sequence[Result]]:
+    for start in range(0, len(everything), AT_ONCE):
+        yield everything[start : start + AT_ONCE]
+
+
+def _page(after: str | None) -> str:
+    return "/v1/items" if after is None else f"/v1/items?after={quote(after, safe='')}"
+
+
+def _read_page(answer: Any, into: dict[str, list[float]]) -> str | None:
+    into |= {item["id"]: item["features"] for item in answer["items"]}
+    following: str | None = answer["next"]
+    return following
+
+
+def _ranked(answer: Any) -> list[Ranked]:
+    return [Ranked(**one) for one in answer["shown"]]
 
 
 def _reward(decision: str, reward: float) -> dict[str, Any]:
@@ -168,10 +227,61 @@ class Client(_Settings):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def recommend(self, user: str, items: Items) -> Recommendation:
-        """The item to show, of those offered by id and features."""
-        answer = self.request("POST", "/v1/recommend", _visit(user, items))
-        return _recommended(answer)
+    def recommend(
+        self,
+        user: str,
+        items: Offer = None,
+        *,
+        exclude: Sequence[str] = (),
+        exclude_seen: bool = False,
+    ) -> Recommendation:
+        """The item to show, of those offered; without `items`, of the whole catalogue."""
+        body = _visit(user, items, exclude=list(exclude), exclude_seen=exclude_seen)
+        return _recommended(self.request("POST", "/v1/recommend", body))
+
+    def recommend_several(
+        self,
+        user: str,
+        count: int,
+        items: Offer = None,
+        *,
+        exclude: Sequence[str] = (),
+        exclude_seen: bool = False,
+    ) -> list[Ranked]:
+        """The best items, best first, at most `count`; each has a decision of its own."""
+        body = _visit(user, items, count=count, exclude=list(exclude), exclude_seen=exclude_seen)
+        return _ranked(self.request("POST", "/v1/recommend", body))
+
+    def put_items(self, items: Items) -> int:
+        """Insert or replace items of the catalogue; returns how many were new."""
+        new = 0
+        for part in _parts(_rows(items)):
+            new += int((self.request("PUT", "/v1/items", {"items": part}))["inserted"])
+        return new
+
+    def items(self) -> dict[str, list[float]]:
+        """The whole catalogue: features by id."""
+        found: dict[str, list[float]] = {}
+        after = _read_page(self.request("GET", _page(None)), found)
+        while after is not None:
+            after = _read_page(self.request("GET", _page(after)), found)
+        return found
+
+    def item(self, item: str) -> list[float]:
+        """The features of an item of the catalogue."""
+        return list((self.request("GET", _item(item)))["features"])
+
+    def delete_item(self, item: str) -> None:
+        """Remove an item from the catalogue."""
+        self.request("DELETE", _item(item))
+
+    def observe(self, observations: Sequence[Observation]) -> list[bool | RequestFailed]:
+        """Let the server learn from what was shown elsewhere; whether each was new."""
+        results: list[bool | RequestFailed] = []
+        for part in _parts(observations):
+            answer = self.request("POST", "/v1/observations", _past(part))
+            results += _each(_counted, answer)
+        return results
 
     def feedback(self, decision: str, reward: float) -> bool:
         """Tell a reward in [0, 1]; False if it was known already."""
@@ -245,10 +355,61 @@ class AsyncClient(_Settings):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def recommend(self, user: str, items: Items) -> Recommendation:
-        """The item to show, of those offered by id and features."""
-        answer = await self.request("POST", "/v1/recommend", _visit(user, items))
-        return _recommended(answer)
+    async def recommend(
+        self,
+        user: str,
+        items: Offer = None,
+        *,
+        exclude: Sequence[str] = (),
+        exclude_seen: bool = False,
+    ) -> Recommendation:
+        """The item to show, of those offered; without `items`, of the whole catalogue."""
+        body = _visit(user, items, exclude=list(exclude), exclude_seen=exclude_seen)
+        return _recommended(await self.request("POST", "/v1/recommend", body))
+
+    async def recommend_several(
+        self,
+        user: str,
+        count: int,
+        items: Offer = None,
+        *,
+        exclude: Sequence[str] = (),
+        exclude_seen: bool = False,
+    ) -> list[Ranked]:
+        """The best items, best first, at most `count`; each has a decision of its own."""
+        body = _visit(user, items, count=count, exclude=list(exclude), exclude_seen=exclude_seen)
+        return _ranked(await self.request("POST", "/v1/recommend", body))
+
+    async def put_items(self, items: Items) -> int:
+        """Insert or replace items of the catalogue; returns how many were new."""
+        new = 0
+        for part in _parts(_rows(items)):
+            new += int((await self.request("PUT", "/v1/items", {"items": part}))["inserted"])
+        return new
+
+    async def items(self) -> dict[str, list[float]]:
+        """The whole catalogue: features by id."""
+        found: dict[str, list[float]] = {}
+        after = _read_page(await self.request("GET", _page(None)), found)
+        while after is not None:
+            after = _read_page(await self.request("GET", _page(after)), found)
+        return found
+
+    async def item(self, item: str) -> list[float]:
+        """The features of an item of the catalogue."""
+        return list((await self.request("GET", _item(item)))["features"])
+
+    async def delete_item(self, item: str) -> None:
+        """Remove an item from the catalogue."""
+        await self.request("DELETE", _item(item))
+
+    async def observe(self, observations: Sequence[Observation]) -> list[bool | RequestFailed]:
+        """Let the server learn from what was shown elsewhere; whether each was new."""
+        results: list[bool | RequestFailed] = []
+        for part in _parts(observations):
+            answer = await self.request("POST", "/v1/observations", _past(part))
+            results += _each(_counted, answer)
+        return results
 
     async def feedback(self, decision: str, reward: float) -> bool:
         """Tell a reward in [0, 1]; False if it was known already."""

@@ -21,11 +21,26 @@ from .conftest import HEADERS, local_settings, serving, wait_for
 CASES = int(os.environ.get("FCLUB_API_CASES", "500"))
 """500 as a gate; `make test-api-full` asks for ten times as many."""
 
+TABLES = (
+    "decisions",
+    "decisions WHERE reward IS NOT NULL",
+    "users",
+    "log",
+    "ledger",
+    "items",
+    "past",
+)
+
 OPERATIONS = [
     ("/v1/recommend", "POST"),
     ("/v1/feedback", "POST"),
     ("/v1/recommend/batch", "POST"),
     ("/v1/feedback/batch", "POST"),
+    ("/v1/items", "PUT"),
+    ("/v1/items", "GET"),
+    ("/v1/items/{item}", "GET"),
+    ("/v1/items/{item}", "DELETE"),
+    ("/v1/observations", "POST"),
     ("/v1/users/{user}", "GET"),
     ("/v1/users/{user}/data", "GET"),
     ("/v1/users/{user}", "DELETE"),
@@ -42,12 +57,11 @@ def state(node: LocalNode) -> tuple[object, ...]:
     )
     wait_for(lambda: read(last).fetchone() == (node.entry,))
     arrays, values = node.server.state()
-    stored = [
-        read(f"SELECT count(*) FROM {table}").fetchone()
-        for table in ("decisions", "decisions WHERE reward IS NOT NULL", "users", "log", "ledger")
-    ]
+    stored = [read(f"SELECT count(*) FROM {table}").fetchone() for table in TABLES]
+    offer = node.catalogue.offer()
+    shelf = list(offer.ids), offer.items.tobytes(), offer.there.tobytes()
     contents = {name: array.tobytes() for name, array in arrays.items()}
-    return contents, values, node.rows.copy(), node.entry, node.channel.counters(), stored
+    return contents, values, node.rows.copy(), node.entry, node.channel.counters(), stored, shelf
 
 
 class Fuzz:
@@ -70,8 +84,10 @@ class Fuzz:
     def send(self, case: Any, known: bool) -> None:
         if known and self.decision and isinstance(case.body, dict) and "decision" in case.body:
             case.body["decision"] = self.decision
-        if known and self.node.rows and "user" in case.path_parameters:
-            case.path_parameters["user"] = next(iter(self.node.rows))
+        places = {"user": [*self.node.rows], "item": list(self.node.catalogue.offer().ids)}
+        for name, there in places.items():
+            if known and there and name in case.path_parameters:
+                case.path_parameters[name] = there[0]
         before = state(self.node)
         response = case.call(base_url=str(self.client.base_url), headers=HEADERS)
         self.answers[case.operation.path, response.status_code] += 1
@@ -87,7 +103,8 @@ class Fuzz:
         if response.status_code >= 400:
             assert state(self.node) == before, "a refused request has changed something"
         elif case.operation.path == "/v1/recommend":
-            self.decision = response.json()["decision"]
+            answer = response.json()
+            self.decision = answer["shown"][0]["decision"] if "shown" in answer else answer["decision"]
 
 
 @pytest.mark.slow

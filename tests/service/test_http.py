@@ -112,6 +112,11 @@ ROUTES = [
     ("POST", "/v1/feedback"),
     ("POST", "/v1/recommend/batch"),
     ("POST", "/v1/feedback/batch"),
+    ("POST", "/v1/observations"),
+    ("PUT", "/v1/items"),
+    ("GET", "/v1/items"),
+    ("GET", "/v1/items/one"),
+    ("DELETE", "/v1/items/one"),
     ("GET", "/v1/clusters"),
     ("GET", "/v1/users/ann"),
     ("GET", "/v1/users/ann/data"),
@@ -158,7 +163,9 @@ def test_a_refused_request_does_not_open_the_door_for_the_next(client: httpx.Cli
 
 def test_the_list_of_protected_routes_is_complete(tmp_path: Path) -> None:
     open_routes = {"/healthz", "/readyz", "/openapi.json", "/", "/static/{name}"}
-    known = {path.replace("ann", "{user:path}") for _, path in ROUTES} | open_routes
+    known = {
+        path.replace("ann", "{user:path}").replace("one", "{item:path}") for _, path in ROUTES
+    } | open_routes
     assert {route.path for route in local_app(local_settings(tmp_path))[0].routes} == known
 
 

@@ -24,6 +24,7 @@ def local(
     name: Annotated[str | None, typer.Option(help="Name of this server in the federation.")] = None,
     store: Annotated[str | None, typer.Option(help="SQLite file.")] = None,
     dim: Annotated[int | None, typer.Option(help="Number of features of an item.")] = None,
+    catalogue: Annotated[str | None, typer.Option(help="CSV of items: id, features.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help="Any key=value.")] = None,
@@ -39,7 +40,14 @@ def local(
         )
         return
     options = parse_assignments(setting or [])
-    options |= {"name": name, "store": store, "model.dim": dim, "http.host": host, "http.port": port}
+    options |= {
+        "catalogue": catalogue,
+        "name": name,
+        "store": store,
+        "model.dim": dim,
+        "http.host": host,
+        "http.port": port,
+    }
     settings = load_settings(LocalSettings, config, options)
     if check:
         summary = serve.check_store(settings)

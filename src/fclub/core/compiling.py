@@ -75,6 +75,11 @@ def inner(function: Function) -> Function:
     return _compile(function, no_cpython_wrapper=True)
 
 
+def beside(function: Function) -> Function:
+    """Compile a kernel during which other threads of the interpreter may run."""
+    return _compile(function, nogil=True)
+
+
 class DirectCall:
     """Calls a kernel without looking at the types of its state's arrays again at every call.
 

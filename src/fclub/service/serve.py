@@ -23,7 +23,7 @@ from fclub.service.link.nats_wire import NatsWire, broker_of
 from fclub.service.link.wire import DirectWire, Wire, end
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.local_node import LocalNode
-from fclub.service.nodes.parts import caution, family_of, global_node, local_node, rehearse
+from fclub.service.nodes.parts import caution, family_of, global_node, local_node, rehearse, stock
 from fclub.service.nodes.runner import Deadline, Runner
 from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model
 
@@ -70,6 +70,8 @@ def local_app(settings: LocalSettings) -> tuple[Router, Runner]:
     rehearse(settings.model)
     monitor, node = Monitor("local"), local_node(settings)
     _warn(settings.model, monitor)
+    if settings.catalogue is not None:
+        stock(node, settings)
     board: dict[str, DirectWire] = {}
     wire: Wire
     if settings.nats.url:

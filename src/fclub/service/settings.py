@@ -52,7 +52,9 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_items: Positive = 1000
     """Most items of one recommendation; more are answered with 413."""
     max_batch: Positive = 1000
-    """Most entries of one batch; more are answered with 413."""
+    """Most entries of one batch, and items put at once; more are answered with 413."""
+    max_catalogue: Positive = 1_000_000
+    """Most items of the catalogue; more are answered with 413."""
     max_requests_per_second: Positive | None = None
     """Most requests of one token in a second; more are answered with 429."""
 
@@ -114,6 +116,8 @@ class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     name: Name = "local"
     """Name of this server in the federation."""
+    catalogue: str | None = None
+    """CSV file of items (id, features) that are put into the catalogue at the start."""
     keep_decisions_days: Seconds = 90.0
     """Feedback on an older decision is answered with 404."""
 

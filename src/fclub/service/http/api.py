@@ -16,22 +16,52 @@ User = Annotated[str, Meta(min_length=1, max_length=MAX_USER_BYTES)]
 Reward = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
+ItemId = Annotated[str, Meta(max_length=256)]
+KnownId = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
 class Item(msgspec.Struct, frozen=True):
     """Something that may be shown: an id of the application's and d numbers of norm at most 1."""
 
-    id: Annotated[str, Meta(max_length=256)]
+    id: ItemId
     features: list[float]
 
 
 class RecommendRequest(msgspec.Struct, frozen=True):
+    """`items` with their features, or ids of the catalogue, or nothing: then all of the catalogue.
+
+    With `count` the answer is a list of the best, best first. `exclude` leaves items out by id, and
+    `exclude_seen` those that this user was shown before, as far as decisions are kept.
+    """
+
     user: User
-    items: Annotated[list[Item], Meta(min_length=1)]
+    items: Annotated[list[Item | ItemId], Meta(min_length=1)] | None = None
+    count: Annotated[int, Meta(ge=1)] | None = None
+    exclude: list[ItemId] = []
+    exclude_seen: bool = False
 
 
 class Recommended(msgspec.Struct, frozen=True):
+    """`index` is the item's place in the request, or in the catalogue as it is now."""
+
     decision: str
     item: str
     index: int
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """One of several; `score` is an optimistic estimate of the reward."""
+
+    decision: str
+    item: str
+    index: int
+    score: float
+
+
+class Several(msgspec.Struct, frozen=True):
+    """Best first; each has a decision of its own for its feedback."""
+
+    shown: list[Ranked]
 
 
 class FeedbackRequest(msgspec.Struct, frozen=True):
@@ -61,7 +91,7 @@ class RecommendResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry of a batch: status 200 with a result, or another one with an error."""
 
     status: int
-    result: Recommended | None = None
+    result: Any = None
     error: str | None = None
 
 
@@ -77,6 +107,55 @@ class RecommendResults(msgspec.Struct, frozen=True):
 
 class FeedbackResults(msgspec.Struct, frozen=True):
     results: list[FeedbackResult]
+
+
+class Catalogued(msgspec.Struct, frozen=True):
+    """An item of the catalogue."""
+
+    id: KnownId
+    features: list[float]
+
+
+class PutItems(msgspec.Struct, frozen=True):
+    """Items to insert or to replace."""
+
+    items: Annotated[list[Catalogued], Meta(min_length=1)]
+
+
+class ItemsPut(msgspec.Struct, frozen=True):
+    """How many were new, and how many there are now."""
+
+    inserted: int
+    replaced: int
+    count: int
+
+
+class ItemsView(msgspec.Struct, frozen=True):
+    """Items in the order of their ids; `next` continues the list, as `?after=…`, unless it is null."""
+
+    count: int
+    items: list[Catalogued]
+    next: str | None
+
+
+class ItemDeleted(msgspec.Struct, frozen=True):
+    count: int
+
+
+class PastObservation(msgspec.Struct, frozen=True):
+    """What came of an item, of the catalogue or with its features, that was shown elsewhere."""
+
+    id: KnownId
+    user: User
+    reward: Reward
+    item: KnownId | None = None
+    features: list[float] | None = None
+
+
+class PastRequest(msgspec.Struct, frozen=True):
+    """The same id again counts once."""
+
+    observations: list[PastObservation]
 
 
 class ClusterView(msgspec.Struct, frozen=True):
@@ -115,12 +194,18 @@ class Shown(msgspec.Struct, frozen=True):
     reward: float | None
 
 
+class PastReward(msgspec.Struct, frozen=True):
+    id: str
+    reward: float
+
+
 class UserData(msgspec.Struct, frozen=True):
-    """All that is stored about one person, whose name is nowhere else."""
+    """All that is stored about one person; `past` was observed elsewhere."""
 
     user: str
     statistics: Statistics
     decisions: list[Shown]
+    past: list[PastReward]
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -187,52 +272,75 @@ class LinkView(msgspec.Struct, frozen=True):
     received: int
 
 
-POSTS: dict[str, tuple[Any, Any, str]] = {
-    "/v1/recommend": (RecommendRequest, Recommended, "Choose an item for a user."),
-    "/v1/feedback": (FeedbackRequest, Learned, "Tell the reward of a decision."),
-    "/v1/recommend/batch": (RecommendBatch, RecommendResults, "Many choices at once."),
-    "/v1/feedback/batch": (FeedbackBatch, FeedbackResults, "Many rewards at once."),
+BODIES: dict[tuple[str, str], tuple[Any, Any, str]] = {
+    ("post", "/v1/recommend"): (
+        RecommendRequest,
+        Recommended,
+        "Choose an item, or several, for a user.",
+    ),
+    ("post", "/v1/feedback"): (FeedbackRequest, Learned, "Tell the reward of a decision."),
+    ("post", "/v1/recommend/batch"): (RecommendBatch, RecommendResults, "Many choices at once."),
+    ("post", "/v1/feedback/batch"): (FeedbackBatch, FeedbackResults, "Many rewards at once."),
+    ("post", "/v1/observations"): (
+        PastRequest,
+        FeedbackResults,
+        "Learn from what was shown elsewhere.",
+    ),
+    ("put", "/v1/items"): (PutItems, ItemsPut, "Insert or replace items of the catalogue."),
 }
-GETS: dict[str, tuple[Any, str]] = {
-    "/v1/clusters": (list[ClusterView], "The local clusters."),
-    "/v1/users/{user}": (UserView, "One user."),
-    "/v1/users/{user}/data": (UserData, "All that is stored about one user."),
-    "/v1/link": (LinkView, "The connection to the federation."),
-    "/v1/privacy": (PrivacyView, "What has left this server."),
+BARE: dict[tuple[str, str], tuple[Any, str]] = {
+    ("get", "/v1/clusters"): (list[ClusterView], "The local clusters."),
+    ("get", "/v1/users/{user}"): (UserView, "One user."),
+    ("get", "/v1/users/{user}/data"): (UserData, "All that is stored about one user."),
+    ("delete", "/v1/users/{user}"): (
+        Forgotten,
+        "Forget a user; a name that returns is a new account.",
+    ),
+    ("get", "/v1/items"): (ItemsView, "The catalogue, some items at a time."),
+    ("get", "/v1/items/{item}"): (Catalogued, "An item of the catalogue."),
+    ("delete", "/v1/items/{item}"): (ItemDeleted, "Remove an item from the catalogue."),
+    ("get", "/v1/link"): (LinkView, "The connection to the federation."),
+    ("get", "/v1/privacy"): (PrivacyView, "What has left this server."),
 }
-DELETES: dict[str, tuple[Any, str]] = {
-    "/v1/users/{user}": (Forgotten, "Forget a user; a name that returns is a new account."),
+REFUSALS = {
+    "post": (400, 401, 404, 409, 413, 422, 429, 503),
+    "put": (400, 401, 413, 422, 429, 503),
+    "get": (401, 404, 422, 429),
+    "delete": (401, 404, 409, 429, 503),
 }
 
 
 def openapi(dim: int) -> dict[str, Any]:
     """The description of the API of a server with `dim` features, generated from the types above."""
-    types = [t for body, answer, _ in POSTS.values() for t in (body, answer)]
-    types += [answer for answer, _ in [*GETS.values(), *DELETES.values()]] + [Refused]
+    types = [t for body, answer, _ in BODIES.values() for t in (body, answer)]
+    types += [answer for answer, _ in BARE.values()] + [Several, Refused]
     schemas, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
     number = {"type": "number", "minimum": -1, "maximum": 1}
     features = {"type": "array", "items": number, "minItems": dim, "maxItems": dim}
-    components["Item"]["properties"]["features"] = features
+    for name in ("Item", "Catalogued"):
+        components[name]["properties"]["features"] = features
+    components["PastObservation"]["properties"]["features"] = {"anyOf": [features, {"type": "null"}]}
     of = dict(zip(map(repr, types), schemas, strict=True))
-    error = _answer("Refused.", of[repr(Refused)])
+    either = {"anyOf": [of[repr(Recommended)], of[repr(Several)]]}
+    components["RecommendResult"]["properties"]["result"] = either
+    of[repr(Recommended)] = either
+    refused = {"description": "Refused.", "content": _json(of[repr(Refused)])}
     paths: dict[str, Any] = {}
-    for path, (body, answer, text) in POSTS.items():
-        content = {"application/json": {"schema": of[repr(body)]}}
-        responses = {"200": _answer("Done.", of[repr(answer)])}
-        responses |= {str(code): error for code in (400, 401, 404, 409, 413, 422, 429, 503)}
-        paths[path] = {
-            "post": {"summary": text, "requestBody": {"required": True, "content": content}}
-            | {"responses": responses}
-        }
-    bare = [("get", GETS, (401, 404, 429)), ("delete", DELETES, (401, 404, 409, 429, 503))]
-    for method, routes, codes in bare:
-        for path, (answer, text) in routes.items():
-            responses = {"200": _answer("Done.", of[repr(answer)])}
-            responses |= {str(code): error for code in codes}
-            operation = {"summary": text, "responses": responses} | _parameters(path)
-            paths.setdefault(path, {})[method] = operation
+
+    def describe(method: str, path: str, text: str, answer: Any) -> dict[str, Any]:
+        responses = {"200": {"description": "Done.", "content": _json(of[repr(answer)])}}
+        responses |= {str(code): refused for code in REFUSALS[method]}
+        operation = {"summary": text, "responses": responses} | _parameters(method, path)
+        paths.setdefault(path, {})[method] = operation
+        return operation
+
+    for (method, path), (body, answer, text) in BODIES.items():
+        content = {"required": True, "content": _json(of[repr(body)])}
+        describe(method, path, text, answer)["requestBody"] = content
+    for (method, path), (answer, text) in BARE.items():
+        describe(method, path, text, answer)
     return {
         "openapi": "3.1.0",
         "info": {"title": "fclub local server", "version": __version__},
@@ -245,13 +353,17 @@ def openapi(dim: int) -> dict[str, Any]:
     }
 
 
-def _answer(text: str, schema: Any) -> dict[str, Any]:
-    return {"description": text, "content": {"application/json": {"schema": schema}}}
+def _json(schema: Any) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
 
 
-def _parameters(path: str) -> dict[str, Any]:
-    """The names in braces, which are never empty."""
+def _parameters(method: str, path: str) -> dict[str, Any]:
+    """The names in braces, which are never empty, and where a list goes on."""
     schema = {"type": "string", "minLength": 1}
     names = re.findall(r"{(\w+)}", path)
-    found = [{"name": name, "in": "path", "required": True, "schema": schema} for name in names]
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": schema} for name in names
+    ]
+    if (method, path) == ("get", "/v1/items"):
+        found.append({"name": "after", "in": "query", "schema": {"type": "string"}})
     return {"parameters": found} if found else {}

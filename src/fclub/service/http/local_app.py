@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -13,14 +14,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Router
 
-from fclub.core.inputs import as_items
-from fclub.errors import FclubError, InvalidFeatures, InvalidInput, NotStored, TooLarge
+from fclub.errors import FclubError, NotStored, TooLarge
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import LocalView
 from fclub.service.http import api
+from fclub.service.http.choosing import Chooser
 from fclub.service.http.gate import Gate, Guard, Routes, json_response, status_of
 from fclub.service.http.pages import Dashboard
+from fclub.service.http.shop import Shop
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
@@ -42,6 +44,8 @@ class LocalService:
     def __init__(self, settings: LocalSettings, node: LocalNode, runner: Runner, monitor: Monitor):
         self.settings, self.node, self.runner, self.monitor = settings, node, runner, monitor
         self.gate = Gate(settings.http, Guard(settings.http), monitor)
+        self.chooser = Chooser(settings, node, runner)
+        self.shop = Shop(settings, node, runner, self.gate, self._change)
         self.recorder = Recorder(LocalView(node, settings.model, monitor), runner, monitor)
 
     def app(self, lifespan: Any = None) -> Router:
@@ -53,6 +57,8 @@ class LocalService:
                 route("/v1/feedback", "POST", self.feedback),
                 route("/v1/recommend/batch", "POST", self.recommend_batch),
                 route("/v1/feedback/batch", "POST", self.feedback_batch),
+                route("/v1/observations", "POST", self.observations),
+                *self.shop.routes(),
                 route("/v1/clusters", "GET", self.clusters),
                 route("/v1/users/{user:path}/data", "GET", self.user),
                 route("/v1/users/{user:path}", "GET", self.user),
@@ -67,8 +73,8 @@ class LocalService:
             ],
         )
 
-    async def recommend(self, request: Request) -> api.Recommended:
-        answer = self._change(self._choose, await self.gate.body(request, _recommend))
+    async def recommend(self, request: Request) -> api.Recommended | api.Several:
+        answer = await self._choose(await self.gate.body(request, _recommend))
         await self.runner.commit()
         return answer
 
@@ -79,18 +85,29 @@ class LocalService:
 
     async def recommend_batch(self, request: Request) -> api.RecommendResults:
         entries = (await self.gate.body(request, _recommend_batch)).requests
-        results = [api.RecommendResult(*r) for r in self._each(entries, self._choose)]
+        results = [api.RecommendResult(*r) for r in await self._each(entries, self._choose)]
         await self.runner.commit()
         return api.RecommendResults(results)
 
     async def feedback_batch(self, request: Request) -> api.FeedbackResults:
         entries = (await self.gate.body(request, _feedback_batch)).requests
-        results = [api.FeedbackResult(*r) for r in self._each(entries, self._learn)]
+        return await self._learn_each(entries, self._learn)
+
+    async def observations(self, request: Request) -> api.FeedbackResults:
+        return await self._learn_each(await self.shop.past(request), self.shop.learn_past)
+
+    async def _learn_each(
+        self, entries: list[Entry], learn: Callable[[Entry], api.Learned]
+    ) -> api.FeedbackResults:
+        async def handle(entry: Entry) -> api.Learned:
+            return self._change(learn, entry)
+
+        results = [api.FeedbackResult(*r) for r in await self._each(entries, handle)]
         await self.runner.commit()
         return api.FeedbackResults(results)
 
-    def _each(
-        self, entries: list[Entry], handle: Callable[[Entry], Any]
+    async def _each(
+        self, entries: list[Entry], handle: Callable[[Entry], Awaitable[Any]]
     ) -> list[tuple[int, Any, str | None]]:
         """A result or an error per entry."""
         if len(entries) > self.settings.http.max_batch:
@@ -98,35 +115,32 @@ class LocalService:
         results: list[tuple[int, Any, str | None]] = []
         for entry in entries:
             try:
-                results.append((200, self._change(handle, entry), None))
+                results.append((200, await handle(entry), None))
             except FclubError as error:
                 results.append((status_of(error), None, str(error)))
         return results
 
     def _change(self, handle: Callable[[Entry], Result], entry: Entry) -> Result:
+        """Call what changes something."""
+        with self._whole():
+            return handle(entry)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
         """Fail on an unexpected error: something may be half done, so nothing more is acknowledged."""
         try:
-            return handle(entry)
+            yield
         except FclubError:
             raise
         except Exception as error:
             self.runner.fail(error)
             raise NotStored("the server has failed") from error
 
-    def _choose(self, entry: api.RecommendRequest) -> api.Recommended:
-        if len(entry.user.encode()) > api.MAX_USER_BYTES:
-            raise InvalidInput(f"a user has at most {api.MAX_USER_BYTES} bytes", entry.user)
-        if len(entry.items) > self.settings.http.max_items:
-            raise TooLarge(f"at most {self.settings.http.max_items} items may be offered")
-        dim = self.settings.model.dim
-        rows = [item.features for item in entry.items]
-        if {len(row) for row in rows} != {dim}:
-            raise InvalidFeatures(f"every item needs {dim} features")
-        items = as_items(rows, dim)
-        ids = [item.id for item in entry.items]
-        decision = self.node.recommend(entry.user, items, ids)
-        self.monitor.traffic.decisions += 1
-        return api.Recommended(decision.id, ids[decision.index], decision.index)
+    async def _choose(self, entry: api.RecommendRequest) -> api.Recommended | api.Several:
+        with self._whole():
+            answer = await self.chooser.choose(entry)
+        self.monitor.traffic.decisions += len(answer.shown) if isinstance(answer, api.Several) else 1
+        return answer
 
     def _learn(self, entry: api.FeedbackRequest) -> api.Learned:
         counted = self.node.feedback(entry.decision, entry.reward)
@@ -171,6 +185,7 @@ class LocalService:
                 api.Shown(key.hex(), item, np.frombuffer(features).tolist(), made, reward)
                 for key, item, features, made, reward in decisions
             ],
+            past=[api.PastReward(*told) for told in self.node.past.of_user(row)],
         )
 
     async def forget(self, request: Request) -> api.Forgotten:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,11 +13,13 @@ from fclub.core.types import Matrix, Vector
 from fclub.errors import FclubError, InvalidFile, NotFound, OtherReward, UnknownDecision
 from fclub.protocol.messages import Message, encode
 from fclub.protocol.overview import LocalOverview
-from fclub.protocol.seam import Family, LocalServer, Place, Slotted
+from fclub.protocol.seam import Bound, Family, LocalServer, Place, Slotted
 from fclub.service.link.channel import GLOBAL, Channel, Receipt, decode_frame
 from fclub.service.nodes.node import Node, RecordedNoise
 from fclub.service.store.books import Books
+from fclub.service.store.catalogue import Catalogue
 from fclub.service.store.decisions import Decisions, Shown
+from fclub.service.store.past import Past
 from fclub.service.store.store import Changes, Store
 
 
@@ -58,6 +61,8 @@ class LocalNode(Node):
         self.channel = Channel(name, GLOBAL)
         self.feedbacks = 0
         self.decisions = Decisions(store)
+        self.past = Past(store)
+        self.catalogue = Catalogue(store, family.shape.dim)
         self._gone: set[int] = set()
         self.books.compare(self._recover())
         self.rows = store.users()
@@ -67,7 +72,7 @@ class LocalNode(Node):
         self.books.post(message, self.channel.sent + 1, self.changes)
         self.channel.send(encode(message), self.changes)
 
-    def recommend(self, user: str, items: Matrix, ids: list[str]) -> Decision:
+    def recommend(self, user: str, items: Matrix, ids: Sequence[str]) -> Decision:
         """Choose an item and remember what was shown to whom."""
         self.family.domain.check_items(items)
         row = self.rows.get(user)
@@ -79,6 +84,48 @@ class LocalNode(Node):
         index = self.server.recommend(row, items)
         shown = Shown(row, items[index].tobytes())
         return Decision(self.decisions.add(shown, ids[index], self.changes).hex(), index)
+
+    def bound(self, user: str) -> Bound:
+        """What items are scored with for this user, who may be new."""
+        row = self.rows.get(user)
+        return self.server.bound(self._add_user(user) if row is None else row)
+
+    def show(self, user: str, item: str, features: Vector) -> str:
+        """Remember that an item was chosen for this user; returns the decision."""
+        row = self.rows.get(user)
+        shown = Shown(self._add_user(user) if row is None else row, features.tobytes())
+        return self.decisions.add(shown, item, self.changes).hex()
+
+    def learn_past(self, key: str, user: str, x: Vector, reward: float) -> bool:
+        """Learn from an observation made elsewhere; False if that of this id is known already."""
+        known, row = self.past.find(key), self.rows.get(user)
+        if known is not None and known[0] not in self._gone:
+            if known != (row, reward):
+                raise OtherReward(f"observation {key!r} is known with another user or reward")
+            return False
+        self.family.domain.check_items(x[None, :])
+        if row is None:
+            row = self._add_user(user)
+        self._learn(row, x, reward)
+        self.past.add(key, row, reward, self.changes)
+        return True
+
+    def _learn(self, row: int, x: Vector, reward: float) -> None:
+        try:
+            self._observe(row, x, reward)
+        except FclubError as error:
+            raise RuntimeError("an observation was learned in part") from error
+        self.feedbacks += 1
+        self._log("observe", "", struct.pack("<qd", row, reward) + x.tobytes())
+
+    def put_items(self, ids: list[str], items: Matrix) -> int:
+        """Insert or replace items of the catalogue; returns how many are new."""
+        self.family.domain.check_items(items)
+        return self.catalogue.put(ids, items, self.changes)
+
+    def delete_item(self, key: str) -> None:
+        if not self.catalogue.delete(key, self.changes):
+            raise NotFound(f"there is no item {key!r}")
 
     def _add_user(self, user: str) -> int:
         row = self.server.add_user()
@@ -107,13 +154,8 @@ class LocalNode(Node):
             if shown.reward != reward:
                 raise OtherReward(f"decision {decision!r} already has another reward")
             return False
-        try:
-            self._observe(shown.row, np.frombuffer(shown.features).copy(), reward)
-        except FclubError as error:
-            raise RuntimeError("an observation was learned in part") from error
+        self._learn(shown.row, np.frombuffer(shown.features).copy(), reward)
         self.decisions.reward(key, reward, self.changes)
-        self.feedbacks += 1
-        self._log("observe", "", struct.pack("<qd", shown.row, reward) + shown.features)
         return True
 
     def _observe(self, row: int, x: Vector, reward: float) -> None:
@@ -192,6 +234,7 @@ class LocalNode(Node):
 
     def committed(self, changes: Changes) -> None:
         self.decisions.committed(changes)
+        self.past.committed(changes)
 
     def _replay(self, kind: str, source: str, body: bytes) -> None:
         match kind:

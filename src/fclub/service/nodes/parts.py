@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.random import SeedSequence
 
+from fclub.core.offers import best_items
 from fclub.errors import FclubError, InvalidFile, InvalidSetting
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.noise import NoiseSource, NoNoise, SecureNoise, require_secure
@@ -22,6 +23,7 @@ from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import Forgotten, LocalNode
 from fclub.service.nodes.node import RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
+from fclub.service.store.items_file import read_items
 from fclub.service.store.store import UNREADABLE, Store, read_meta
 
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
@@ -66,6 +68,8 @@ def rehearse(model: Model) -> None:
     for visits, row in enumerate((0, 1, 0), start=1):
         server.observe(row, items[server.recommend(row, items)], 1.0)
         federation.advance(visits)
+    bound = server.bound(0)
+    best_items(items, np.ones(2, dtype=np.bool_), bound.theta, bound.inverse, bound.radius, 1)
 
 
 def local_node(
@@ -95,6 +99,19 @@ def local_node(
         return LocalNode(settings.name, family, recorded, rng, store)
 
     return _recovered(store, make)
+
+
+def stock(node: LocalNode, settings: LocalSettings) -> None:
+    """Put the items of a file into the catalogue; those that are not in the file stay."""
+    path, catalogue, most = Path(str(settings.catalogue)), node.catalogue, settings.http.max_catalogue
+    try:
+        ids, rows = read_items(path, settings.model.dim)
+        if len(catalogue) + sum(key not in catalogue for key in ids) > most:
+            raise InvalidFile(f"{path}: the catalogue may have {most} items (http.max_catalogue)")
+        node.put_items(*catalogue.news(ids, rows))
+    except FclubError:
+        node.store.close()
+        raise
 
 
 def settings_of(store: Path) -> LocalSettings:

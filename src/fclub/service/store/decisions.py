@@ -96,6 +96,11 @@ class Decisions:
         sql = "SELECT id, item, features, made, reward FROM decisions WHERE row = ? ORDER BY id"
         return self._store.reader.execute(sql, (row,)).fetchall()
 
+    def items_of(self, row: int) -> list[str]:
+        """What the user was shown, as far as decisions are kept and on disk."""
+        sql = "SELECT DISTINCT item FROM decisions WHERE row = ?"
+        return [item for (item,) in self._store.reader.execute(sql, (row,))]
+
     def drop_user(self, row: int) -> None:
         """The user's decisions are about to be deleted from the store."""
         self._recent = {key: shown for key, shown in self._recent.items() if shown.row != row}

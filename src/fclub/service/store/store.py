@@ -21,7 +21,7 @@ import numpy as np
 from fclub.errors import InvalidFile
 from fclub.service.store.lock import PRIVATE, Lock
 
-VERSION = 4
+VERSION = 5
 MAGIC = b"SQLite format 3\0"
 UNREADABLE = sqlite3.Error
 """What a damaged file raises."""
@@ -38,27 +38,34 @@ _LOCAL = """
 CREATE TABLE users (row INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE decisions (id BLOB PRIMARY KEY, row INTEGER NOT NULL, item TEXT NOT NULL,
                         features BLOB NOT NULL, made REAL NOT NULL, reward REAL) WITHOUT ROWID;
-CREATE INDEX decisions_by_row ON decisions (row);
 CREATE TABLE sent (sequence INTEGER PRIMARY KEY, made REAL NOT NULL, kind TEXT NOT NULL,
                    clusters INTEGER NOT NULL, observations INTEGER NOT NULL, body TEXT NOT NULL);
 CREATE TABLE ledger (entry INTEGER PRIMARY KEY, made REAL NOT NULL, frame INTEGER NOT NULL,
                      event TEXT NOT NULL);
 """
-SCHEMAS = {"local": _COMMON + _LOCAL, "global": _COMMON}
+_BY_ROW = "CREATE INDEX IF NOT EXISTS decisions_by_row ON decisions (row);"
+_SHOP = """
+CREATE TABLE IF NOT EXISTS items (id TEXT PRIMARY KEY, features BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS past (id TEXT PRIMARY KEY, row INTEGER NOT NULL, reward REAL NOT NULL)
+    WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS past_by_row ON past (row);
+"""
+SCHEMAS = {"local": _COMMON + _LOCAL + _BY_ROW + _SHOP, "global": _COMMON}
 
 _FIRST_GENERATOR = json.dumps(np.random.default_rng(0).bit_generator.state, sort_keys=True)
 MIGRATIONS: dict[str, dict[int, str]] = {
     "local": {
         2: f"INSERT INTO meta VALUES ('generator', '{_FIRST_GENERATOR}');",
-        3: "CREATE INDEX IF NOT EXISTS decisions_by_row ON decisions (row);",
+        3: _BY_ROW,
+        4: _SHOP,
     },
-    "global": {2: "", 3: ""},
+    "global": {2: "", 3: "", 4: ""},
 }
 """Script v takes a store from version v to v+1; `SCHEMAS` is always the newest version.
 
 Version 1 was never released. It did not account for what it sent, so nothing leads from it. Version 2
 did not keep the state of its generator, which always began at seed 0. Version 3 left what it deleted
-on free pages.
+on free pages. Version 4 had no catalogue and no past data.
 """
 
 DROP_EVERY = 50
@@ -72,13 +79,14 @@ class Changes:
     """What a node did since it was last asked: rows to write, then frames and receipts to send.
 
     `frames` are (peer, bytes); a peer needs only the last receipt. `rewards` are the decisions that get
-    a reward by these rows, `notices` what an operator should read. With `erase` nothing that these rows
-    delete may be left in any of the store's files.
+    a reward by these rows, `past` the ids of observations made elsewhere, `notices` what an operator
+    should read. With `erase` nothing that these rows delete may be left in any of the store's files.
     """
 
     statements: list[Statement] = field(default_factory=list)
     rewards: list[bytes] = field(default_factory=list)
     frames: list[tuple[str, bytes]] = field(default_factory=list)
+    past: list[str] = field(default_factory=list)
     receipts: dict[str, bytes] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     erase: bool = False
@@ -124,6 +132,7 @@ class Changes:
         """Delete what is stored of a user, and the log that the snapshot of this entry has replaced."""
         self.write("DELETE FROM users WHERE row = ?", row)
         self.write("DELETE FROM decisions WHERE row = ?", row)
+        self.write("DELETE FROM past WHERE row = ?", row)
         self.write("DELETE FROM log WHERE entry <= ?", entry)
         self.erase = True
 
@@ -206,7 +215,7 @@ class Store:
             raise InvalidFile(f"{self.path} has store version {version}, expected {VERSION}")
         for old in range(version, VERSION):
             self._script(scripts[old], old + 1)
-        if version < VERSION:  # what older versions have deleted may still be on free pages
+        if version < 4:  # what older versions have deleted may still be on free pages
             self._writer.execute("VACUUM")
         if self.get("kind") != self.kind:
             raise InvalidFile(f"{self.path} is the store of a {self.get('kind')} server")

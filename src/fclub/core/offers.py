@@ -1,0 +1,60 @@
+"""Many items on offer, and the few to show."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from fclub.core.compiling import beside
+from fclub.core.types import Flags, Floats, Indices, Matrix, Vector
+
+
+@beside
+def best_of(
+    items: Matrix,
+    on_offer: Flags,
+    theta: Vector,
+    inverse: Matrix,
+    radius: float,
+    places: Indices,
+    scores: Floats,
+) -> int:
+    """Write places and scores of the best items, best first, and return how many there are.
+
+    The score of `kernels.choose`, in one pass; the first of equals wins. Items that are
+    not `on_offer` are passed over.
+    """
+    count, d = items.shape
+    most, found = places.shape[0], 0
+    for k in range(count):
+        if not on_offer[k]:
+            continue
+        mean, half = 0.0, 0.0
+        for i in range(d):
+            row = 0.5 * inverse[i, i] * items[k, i]
+            for j in range(i):
+                row += inverse[i, j] * items[k, j]
+            half += items[k, i] * row
+            mean += items[k, i] * theta[i]
+        score = mean + radius * sqrt(max(2.0 * half, 0.0))
+        if found < most:
+            found += 1
+        elif not score > scores[most - 1]:
+            continue
+        place = found - 1
+        while place > 0 and score > scores[place - 1]:
+            scores[place], places[place] = scores[place - 1], places[place - 1]
+            place -= 1
+        scores[place], places[place] = score, k
+    return found
+
+
+def best_items(
+    items: Matrix, on_offer: Flags, theta: Vector, inverse: Matrix, radius: float, count: int
+) -> tuple[Indices, Floats]:
+    """Places and scores of the `count` best items on offer, or of all if there are fewer."""
+    count = min(count, len(items))
+    places, scores = np.zeros(count, dtype=np.int64), np.zeros(count)
+    found = best_of(items, on_offer, theta, inverse, radius, places, scores)
+    return places[:found], scores[:found]

@@ -1,0 +1,47 @@
+"""The best of many items, against sorting all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fclub.core.kernels import choose
+from fclub.core.offers import best_items
+from fclub.core.types import Floats
+
+
+def world(count: int, seed: int = 0) -> tuple[Floats, Floats, Floats]:
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((4, 4))
+    return rng.standard_normal((count, 4)), rng.standard_normal(4), root @ root.T
+
+
+@pytest.mark.parametrize("count", [1, 3, 50, 80])
+def test_best_items_come_first(count: int) -> None:
+    items, theta, inverse = world(50)
+    on_offer = np.arange(50) % 3 != 0
+    places, scores = best_items(items, on_offer, theta, inverse, 0.7, count)
+    every = items @ theta + 0.7 * np.sqrt(np.einsum("ki,ij,kj->k", items, inverse, items))
+    wanted = [k for k in np.argsort(-every, kind="stable") if on_offer[k]][:count]
+    assert places.tolist() == wanted
+    np.testing.assert_allclose(scores, every[wanted])
+
+
+def test_the_first_is_the_one_that_a_server_chooses() -> None:
+    for seed in range(20):
+        items, theta, inverse = world(30, seed)
+        places, _ = best_items(items, np.ones(30, dtype=np.bool_), theta, inverse, 0.5, 4)
+        assert places[0] == choose(items, theta, inverse, 0.5)
+
+
+def test_the_first_of_equals_wins() -> None:
+    items, theta, inverse = world(1)
+    same = np.repeat(items, 5, axis=0)
+    places, _ = best_items(same, np.ones(5, dtype=np.bool_), theta, inverse, 0.5, 3)
+    assert places.tolist() == [0, 1, 2]
+
+
+def test_nothing_on_offer_is_nothing() -> None:
+    items, theta, inverse = world(3)
+    places, scores = best_items(items, np.zeros(3, dtype=np.bool_), theta, inverse, 0.5, 2)
+    assert len(places) == len(scores) == 0

@@ -1,0 +1,307 @@
+"""The catalogue, several answers and past data, against a running server."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from fclub import AsyncClient, Client
+from fclub.client import Observation, Ranked
+from fclub.errors import InvalidFile, RequestFailed
+from fclub.service.nodes.parts import local_node
+from fclub.service.serve import check_store, local_app
+from fclub.service.settings import Http, Model
+
+from .conftest import DIM, HTTP, TOKEN, local_settings, offer, serving
+
+
+def stock(count: int, seed: int = 0) -> dict[str, list[float]]:
+    return {item["id"]: item["features"] for item in offer(np.random.default_rng(seed), count)}
+
+
+@pytest.fixture
+def shop(client: httpx.Client) -> Iterator[Client]:
+    with Client(str(client.base_url), TOKEN) as shop:
+        yield shop
+
+
+def put(client: httpx.Client, *items: Any) -> httpx.Response:
+    return client.put("/v1/items", json={"items": items})
+
+
+def test_a_catalogue_is_put_read_replaced_and_deleted(shop: Client) -> None:
+    items = stock(45)
+    assert [shop.put_items(dict(list(items.items())[k : k + 10])) for k in range(0, 45, 10)] == (
+        [10, 10, 10, 10, 5]
+    )
+    assert shop.items() == items
+    assert shop.put_items({"item-7": [0, 0, 0, 1.0], "new": [1.0, 0, 0, 0]}) == 1
+    assert shop.item("item-7") == [0, 0, 0, 1.0]
+    shop.delete_item("item-7")
+    for again in (shop.item, shop.delete_item):
+        with pytest.raises(RequestFailed, match="404"):
+            again("item-7")
+    assert shop.items().keys() == items.keys() - {"item-7"} | {"new"}
+
+
+def test_a_catalogue_survives_a_restart_and_many_changes(tmp_path: Path) -> None:
+    settings, kept = local_settings(tmp_path), stock(0 + 10)
+    for seed in range(30):
+        node = local_node(settings)
+        rng = np.random.default_rng(seed)
+        changed = stock(7, seed)
+        kept |= changed
+        node.put_items(list(changed), np.array(list(changed.values())))
+        gone = f"item-{rng.integers(10)}"
+        if gone in node.catalogue:
+            node.delete_item(gone)
+            del kept[gone]
+        if seed == 0:
+            first = stock(10)
+            node.put_items(list(first), np.array(list(first.values())))
+            kept |= first
+        node.store.write(node.take().statements)
+        items = node.catalogue.offer()
+        there = {
+            k: v.tolist() for k, v, on in zip(items.ids, items.items, items.there, strict=True) if on
+        }
+        assert there == kept
+        assert len(node.catalogue) == len(kept)
+        node.store.close()
+
+
+@pytest.mark.parametrize(
+    ("items", "status"),
+    [
+        ([], 422),
+        ([{"id": "", "features": [0.0] * DIM}], 422),
+        ([{"id": "a", "features": [0.0] * (DIM + 1)}], 422),
+        ([{"id": "a", "features": [2.0] * DIM}], 422),
+        ([{"id": "a", "features": [0.1] * DIM}, {"id": "a", "features": [0.2] * DIM}], 422),
+        ([{"id": str(k), "features": [0.1] * DIM} for k in range(11)], 413),
+    ],
+)
+def test_refused_items_change_nothing(client: httpx.Client, items: list[Any], status: int) -> None:
+    assert put(client, *items).status_code == status
+    assert client.get("/v1/items").json() == {"count": 0, "items": [], "next": None}
+
+
+def test_a_catalogue_has_a_limit(tmp_path: Path) -> None:
+    http = Http(tokens=HTTP.tokens, max_catalogue=3)
+    with serving(local_app(local_settings(tmp_path, http=http))[0]) as client:
+        items = offer(np.random.default_rng(0), 4)
+        assert put(client, *items[:3]).status_code == 200
+        assert put(client, items[3]).status_code == 413
+        assert put(client, *items[:3]).json() == {"inserted": 0, "replaced": 3, "count": 3}
+
+
+def test_the_constant_feature_is_checked(tmp_path: Path) -> None:
+    settings = local_settings(tmp_path, model=Model(dim=2, constant=0.5))
+    with serving(local_app(settings)[0]) as client:
+        assert put(client, {"id": "a", "features": [0.5, 0.4]}).status_code == 422
+        assert put(client, {"id": "a", "features": [0.5, 0.5]}).status_code == 200
+
+
+def test_items_by_id_are_as_good_as_with_their_features(shop: Client) -> None:
+    items = stock(8)
+    shop.put_items(items)
+    for t in range(30):
+        own = shop.recommend("ann", items)
+        known = shop.recommend("ann", list(items))
+        every = shop.recommend("ann")
+        assert own.item == known.item == every.item
+        assert (own.index, known.index) == (int(own.item[5:]),) * 2
+        shop.feedback(own.decision, float(t % 2))
+        few = ["item-3", "item-5"]
+        assert shop.recommend("ann", few).item in few
+
+
+def test_several_answers_are_the_best_and_each_takes_a_reward(shop: Client) -> None:
+    items = stock(9)
+    shop.put_items(items)
+    for t in range(10):
+        shop.feedback(shop.recommend("ann").decision, float(t % 2))
+    for asked in (items, list(items), None):
+        shown = shop.recommend_several("ann", 4, asked)
+        assert len({one.decision for one in shown}) == len({one.item for one in shown}) == 4
+        scores = [one.score for one in shown]
+        assert scores == sorted(scores, reverse=True)
+        assert shown[0].item == shop.recommend("ann", asked).item
+    assert all(shop.feedback(one.decision, 1.0) for one in shown)
+    assert shop.request("GET", "/v1/users/ann")["observations"] == 14
+    assert len(shop.recommend_several("bob", 20)) == 9
+
+
+def test_items_are_excluded_by_id_and_when_they_were_seen(shop: Client) -> None:
+    items = stock(6)
+    shop.put_items(items)
+    seen: list[str] = []
+    for _ in range(3):
+        shown = shop.recommend_several("ann", 2, exclude_seen=True)
+        seen += [one.item for one in shown]
+    assert sorted(seen) == sorted(items)
+    for asked in (items, list(items), None):
+        with pytest.raises(RequestFailed, match="422: there is no item to choose from"):
+            shop.recommend("ann", asked, exclude_seen=True)
+        best = shop.recommend("bob", asked).item
+        assert shop.recommend("bob", asked, exclude=[best, "unknown"]).item != best
+    shop.forget("ann")
+    assert len(shop.recommend_several("ann", 6, exclude_seen=True)) == 6
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 422),
+        ({"items": ["a"]}, 422),
+        ({"items": ["a", "a"]}, 422),
+        ({"items": [{"id": "a", "features": [0.1] * DIM}] * 2}, 422),
+        ({"items": ["a", {"id": "b", "features": [0.1] * DIM}]}, 422),
+        ({"items": [{"id": "a", "features": [0.1] * DIM}], "exclude": ["a"]}, 422),
+        ({"items": [{"id": "a", "features": [0.1] * DIM}], "count": 0}, 422),
+        ({"items": [{"id": "a", "features": [0.1] * DIM}], "count": 21}, 413),
+        ({"items": [{"id": "a", "features": [0.1] * (DIM - 1)}], "count": 1}, 422),
+    ],
+)
+def test_a_refused_wish_adds_no_user(client: httpx.Client, body: Any, status: int) -> None:
+    assert client.post("/v1/recommend", json={"user": "ann"} | body).status_code == status
+    assert client.get("/v1/users/ann").status_code == 404
+
+
+def test_a_batch_may_ask_for_several(client: httpx.Client) -> None:
+    put(client, *offer(np.random.default_rng(0), 5))
+    requests = [
+        {"user": "a"},
+        {"user": "a", "count": 2, "exclude_seen": True},
+        {"user": "b", "items": ["x"]},
+    ]
+    results = client.post("/v1/recommend/batch", json={"requests": requests}).json()["results"]
+    assert [entry["status"] for entry in results] == [200, 200, 422]
+    first, (second, third) = results[0]["result"], results[1]["result"]["shown"]
+    assert len({first["item"], second["item"], third["item"]}) == 3
+
+
+def test_a_large_catalogue_is_scored_beside_other_requests(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((20_000, DIM))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    file = tmp_path / "items.csv"
+    lines = [
+        ",".join(["id", *"abcd"]),
+        *(f"item-{k}," + ",".join(map(repr, row)) for k, row in enumerate(rows.tolist())),
+    ]
+    file.write_text("\n".join(lines))
+    settings = local_settings(tmp_path, catalogue=str(file))
+    for _ in range(2):
+        with serving(local_app(settings)[0]) as client, Client(str(client.base_url), TOKEN) as shop:
+            assert len(shop.recommend_several("ann", 5)) == 5
+
+            async def many() -> list[list[Ranked]]:
+                async with AsyncClient(str(client.base_url), TOKEN) as shop:
+                    assert (await shop.item("item-3")) == rows[3].tolist()
+                    return await asyncio.gather(*(shop.recommend_several(f"u{k}", 3) for k in range(8)))
+
+            assert {one[0].item for one in asyncio.run(many())} == {shop.recommend("new").item}
+    assert check_store(settings)["users"] == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "the first line must be id and 4 names"),
+        ("id,a,b,c\n", "the first line"),
+        ("id,a,b,c,d\nx,1,0,0\n", "line 2: expected 5 fields"),
+        ("id,a,b,c,d\nx,1,0,0,0\ny,1,0,0,word\n", "line 3: could not convert"),
+        ("id,a,b,c,d\nx,1,0,0,0\ny,1,1,0,0\n", "line 3: features have norm"),
+        ("id,a,b,c,d\nx,1,0,0,0\nx,1,0,0,0\n", "an id of its own"),
+        ("id,a,b,c,d\nx,1,0,0,0\ny,1,0,0,0\n", "may have 1 items"),
+        ("id,a,b,c,d\n", "no item"),
+    ],
+)
+def test_a_wrong_file_of_items_is_named(tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "items.csv"
+    file.write_text(text)
+    http = Http(tokens=HTTP.tokens, max_catalogue=1)
+    for path, said in ((file, reason), (tmp_path / "missing.csv", "No such file")):
+        with pytest.raises(InvalidFile, match=said):
+            local_app(local_settings(tmp_path, catalogue=str(path), http=http))
+
+
+def test_past_data_count_once_and_are_one_state_with_live_ones(shop: Client, tmp_path: Path) -> None:
+    shop.put_items({"a": [1.0, 0, 0, 0]})
+    past = [
+        Observation("1", "ann", 1.0, item="a"),
+        Observation("2", "ann", 0.0, features=[0, 1.0, 0, 0]),
+        Observation("1", "ann", 1.0, item="a"),
+        Observation("1", "ann", 0.5, item="a"),
+        Observation("1", "bob", 1.0, item="a"),
+        Observation("3", "ann", 1.0, item="b"),
+        Observation("4", "ann", 1.0),
+        Observation("5", "ann", 1.0, item="a", features=[0, 1.0, 0, 0]),
+        Observation("6", "ann", 1.0, features=[2.0, 0, 0, 0]),
+    ]
+    for new in (True, False):
+        first, second, *rest = shop.observe(past)
+        assert (first, second, rest[0]) == (new, new, False)
+        assert [error.status for error in rest[1:] if isinstance(error, RequestFailed)] == [
+            409,
+            409,
+            422,
+            422,
+            422,
+            422,
+        ]
+    data = shop.user_data("ann")
+    assert data["statistics"]["observations"] == 2
+    assert data["past"] == [{"id": "1", "reward": 1.0}, {"id": "2", "reward": 0.0}]
+    with pytest.raises(RequestFailed, match="404"):
+        shop.user_data("bob")
+    shop.feedback(shop.recommend("ann").decision, 1.0)
+    assert shop.forget("ann").observations == 3
+    assert shop.observe(past[:1]) == [True]
+
+
+def test_past_data_survive_a_restart(tmp_path: Path) -> None:
+    settings = local_settings(tmp_path)
+    past = [Observation(str(k), f"u{k % 3}", float(k % 2), features=[1.0, 0, 0, 0]) for k in range(30)]
+    for new in (True, False):
+        with serving(local_app(settings)[0]) as client, Client(str(client.base_url), TOKEN) as shop:
+            for k in range(0, 30, 10):
+                assert shop.observe(past[k : k + 10]) == [new] * 10
+    assert check_store(settings)["observations"] == 30
+
+
+def test_the_same_of_an_async_client(client: httpx.Client) -> None:
+    async def use() -> None:
+        async with AsyncClient(str(client.base_url), TOKEN) as shop:
+            items = stock(5)
+            assert await shop.put_items(items) == 5
+            assert await shop.items() == items
+            await shop.delete_item("item-4")
+            one = await shop.recommend("ann", exclude=["item-0"])
+            assert one.item in {"item-1", "item-2", "item-3"}
+            assert len(await shop.recommend_several("ann", 9, exclude_seen=True)) == 3
+            assert await shop.observe([Observation("x", "ann", 1.0, item="item-1")]) == [True]
+
+    asyncio.run(use())
+
+
+def test_the_example_of_a_shop_runs(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "shop.py"
+    assert len(example.read_text().splitlines()) < 40
+    settings = local_settings(tmp_path, model=Model(dim=10), http=Http(tokens=HTTP.tokens))
+    with serving(local_app(settings)[0]) as client:
+        command = [sys.executable, str(example), str(client.base_url), TOKEN]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "of 100 visitors bought" in done.stdout
+        assert "customer-7 is forgotten; 0 of" in done.stdout
+        assert client.get("/v1/users/customer-7").status_code == 404
+        assert client.get("/v1/users/customer-8").json()["observations"] % 5 == 0
