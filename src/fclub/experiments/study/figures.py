@@ -240,28 +240,32 @@ CROWDS = ((500, 10), (2_000, 10), (10_000, 10), (2_000, 2), (2_000, 40))
 """Users and servers of the panels in which federating is compared with staying alone."""
 
 
+FEW = 64
+"""Users of a server up to which streams for each of them, as unit event needs them, are affordable."""
+
+
 def pays(scale: Scale) -> Figure:
-    """The same model alone, federated without noise, and federated with noise."""
+    """The same model alone, federated without noise, and with noise for users or for events."""
     strict: dict[str, Parameter] = {"delta": 1e-5, "level": "transcript"}
-    policies = {
+    plain = {
         "alone": Setting("fclub-plus", {"share": False}),
         "fclub-plus": Setting("fclub-plus"),
-        **{
-            f"private, ε={epsilon:g}": Setting("cdp-fclub-plus", {"epsilon": epsilon, **strict})
-            for epsilon in (1.0, 4.0, 16.0)
-        },
     }
     panels = []
     for users, servers in CROWDS:
-        given: dict[str, Parameter] = {
-            "users": users,
-            "servers": servers,
-            "clusters": 10,
-            "placement": "spread",
+        budgets = [("user", 1.0), ("user", 4.0), ("user", 16.0)]
+        if users <= FEW * servers:
+            budgets += [("event", 1.0), ("event", 16.0)]
+        noisy = {
+            f"{unit}, ε={epsilon:g}": Setting(
+                "cdp-fclub-plus", {"unit": unit, "epsilon": epsilon, **strict}
+            )
+            for unit, epsilon in budgets
         }
-        title = f"{users:,} users on {servers} servers"
-        key = f"pays-{users}-{servers}"
-        panels.append(make_panel(key, title, scale, policies, Setting("synthetic", given)))
+        given: dict[str, Parameter] = {"users": users, "servers": servers, "clusters": 10}
+        world = Setting("synthetic", {**given, "placement": "spread"})
+        title, key = f"{users:,} users on {servers} servers", f"pays-{users}-{servers}"
+        panels.append(make_panel(key, title, scale, plain | noisy, world))
     about = (
         "Regret in units of what the same model reaches where every server learns alone, by visits per "
         "user. Below 1, federating pays; what noise takes from it depends on how many users a server "
