@@ -26,7 +26,7 @@ from fclub.core.types import Vector
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.results import Results
 from fclub.experiments.run.runner import run
-from fclub.values import Parameter
+from fclub.parameters import Parameter
 
 EXACT, PRIVATE = "fclub-plus", "cdp-fclub-plus"
 LINUCB, TYPES, HOMO = "linucb", "oracle-types", "homo-dc"

@@ -26,7 +26,7 @@ import numpy as np
 from fclub.environments.base import PLACEMENTS
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.runner import run
-from fclub.values import Parameter
+from fclub.parameters import Parameter
 
 ROUNDS, SEEDS = 100_000, tuple(range(1000, 1005))
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fclub import make_policy
 from fclub.errors import InvalidSetting
-from fclub.parameters import meaning
-from fclub.values import check_value, parse_value, split_assignment
+from fclub.parameters import check_value, meaning, parse_value, split_assignment
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 

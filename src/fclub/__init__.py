@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fclub.experiments.compare import Comparison, compare
     from fclub.parameters import meaning
     from fclub.policies.base import Policy
-    from fclub.policies.clustered import Club, Sclub
+    from fclub.policies.club import Club
     from fclub.policies.federated import (
         CdpFclubDC,
         CdpFclubPlus,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fclub.policies.oracle_types import OracleTypes
     from fclub.policies.popular import Popular
     from fclub.policies.registry import make_policy
+    from fclub.policies.sclub import Sclub
     from fclub.simulation.loop import simulate
     from fclub.simulation.trace import Trace
 
@@ -44,7 +45,7 @@ _HOMES = {
     "CdpFclubPlus": "fclub.policies.federated",
     "CdpHomo": "fclub.policies.federated",
     "Client": "fclub.client",
-    "Club": "fclub.policies.clustered",
+    "Club": "fclub.policies.club",
     "Comparison": "fclub.experiments.compare",
     "Environment": "fclub.environments.base",
     "Fclub": "fclub.policies.federated",
@@ -62,7 +63,7 @@ _HOMES = {
     "Privacy": "fclub.config",
     "Problem": "fclub.config",
     "Protocol": "fclub.config",
-    "Sclub": "fclub.policies.clustered",
+    "Sclub": "fclub.policies.sclub",
     "Trace": "fclub.simulation.trace",
     "compare": "fclub.experiments.compare",
     "make_environment": "fclub.environments.registry",

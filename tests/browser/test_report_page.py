@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.browser import chromium
 
-from fclub.experiments.report.build import Built, build_report
+from fclub.experiments.report.pages import Built, build_report
 from fclub.experiments.study.figures import Scale, bounds, demo_figures
 from fclub.experiments.study.study import run_study
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import fclub
-from fclub.environments.data.log_file import read_log
-from fclub.environments.replay import evaluate_replay
+from fclub.environments.replay import evaluate_replay, read_log
 
 ITEMS, ROUNDS = 4, 400
 

@@ -9,8 +9,8 @@ import pytest
 from scipy.optimize import nnls
 
 import fclub
-from fclub.environments.arrays import find_array, load_array
 from fclub.environments.data.pipeline import distinct
+from fclub.environments.vectors import find_array, load_array
 from fclub.errors import DataMissing, InvalidFile, InvalidSetting, NotStarted
 
 Find = Callable[[str], Path]

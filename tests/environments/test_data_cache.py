@@ -16,8 +16,7 @@ import pytest
 
 import fclub
 from fclub.environments.data import cache
-from fclub.environments.data.cache import check, install, installed, load_ratings
-from fclub.environments.data.datasets import DATASETS
+from fclub.environments.data.cache import DATASETS, check, install, installed, load_ratings
 from fclub.environments.data.ratings_file import read_ratings
 from fclub.errors import DataMissing, InvalidFile, InvalidRatings, UnknownName
 from fclub.paths import cache_root

@@ -13,8 +13,8 @@ from fclub.environments.data.ratings_file import read_ratings
 from fclub.environments.liked import Liked
 from fclub.environments.world import HALF
 from fclub.errors import InvalidSetting
-from fclub.experiments.report.build import build_report
 from fclub.experiments.report.measured import summarise
+from fclub.experiments.report.pages import build_report
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.results import Results
 from fclub.experiments.run.runner import run

@@ -8,8 +8,7 @@ import pytest
 import fclub
 from fclub.core.types import Floats, Matrix, Vector
 from fclub.environments.base import place
-from fclub.environments.data.log_file import Log, read_item_features, read_log
-from fclub.environments.replay import evaluate_replay
+from fclub.environments.replay import Log, evaluate_replay, read_item_features, read_log
 from fclub.errors import InvalidFile, InvalidRatings, InvalidSetting
 
 USERS, ITEMS, DIM = 8, 6, 4

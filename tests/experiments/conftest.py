@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fclub.experiments.report.build import Built, build_report
+from fclub.experiments.report.pages import Built, build_report
 from fclub.experiments.study.figures import Scale, bounds, demo_figures, parameter
 from fclub.experiments.study.study import Figure, run_study
 

@@ -7,9 +7,9 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from fclub.experiments.report.build import Built
 from fclub.experiments.report.charts import POLICY, Chart, Line, regret_limit, style_of
 from fclub.experiments.report.drawing import draw, save_chart, to_plotly
+from fclub.experiments.report.pages import Built
 from fclub.experiments.study.figures import compared
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fclub.errors import InvalidFile
-from fclub.experiments.report.build import FILES, FINDINGS, PAGE, Built, build_report, open_study
+from fclub.experiments.report.pages import FILES, FINDINGS, PAGE, Built, build_report, open_study
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.results import Results
 from fclub.experiments.run.runner import run

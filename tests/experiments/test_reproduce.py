@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fclub.experiments.report.build import build_report
-from fclub.experiments.report.verdicts import OPEN
+from fclub.experiments.report.claims import OPEN
+from fclub.experiments.report.pages import build_report
 from fclub.experiments.run.results import INDEX
 from fclub.experiments.study.figures import Scale, clusters, make_figures, parameter, runtime
 from fclub.experiments.study.study import RESULTS, Figure, load_study, run_study, total_rounds

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.experiments.report.measured import Curve
-from fclub.experiments.report.verdicts import (
+from fclub.experiments.report.claims import (
     FAILS,
     HOLDS,
     OPEN,
@@ -18,6 +17,7 @@ from fclub.experiments.report.verdicts import (
     sum_up,
     together,
 )
+from fclub.experiments.report.measured import Curve
 
 ends = st.lists(st.floats(0, 1e6), min_size=3, max_size=3)
 

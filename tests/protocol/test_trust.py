@@ -12,7 +12,7 @@ from fclub.core.paper.ucb import Rules, make_rules, ridge_bounds, tree_bounds
 from fclub.core.statistics import Statistics
 from fclub.core.types import Floats
 from fclub.errors import InvalidMessage
-from fclub.protocol.paper.trust import check_report, check_upload
+from fclub.protocol.paper.messages import check_report, check_upload
 from fclub.protocol.trust import MAX_COUNT
 
 DIM = 3

@@ -21,8 +21,7 @@ from fclub.environments.synthetic import Synthetic
 from fclub.environments.world import HALF
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import SecureNoise
-from fclub.service.dashboard.partition import compare
-from fclub.service.dashboard.recorder import History
+from fclub.service.dashboard.recorder import History, compare
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.fleet import Server
 from fclub.service.http.pages import TYPES, read_files

@@ -17,11 +17,11 @@ from fclub import AsyncClient, Client
 from fclub.cli.store import app
 from fclub.client import Forgotten
 from fclub.errors import InvalidFile, RequestFailed
+from fclub.parameters import Parameter
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import check_store, local_app
 from fclub.service.settings import Model
-from fclub.values import Parameter
 
 from .conftest import DIM, TOKEN, local_settings, offer, serving
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fclub
-from fclub.simulation.by_visit import MOST
+from fclub.simulation.loop import MOST
 
 
 @pytest.mark.parametrize("rounds", [40, 2000])

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from fclub.cli.console import rounds_bar
-from fclub.experiments.report.build import build_report
+from fclub.experiments.report.pages import build_report
 from fclub.experiments.run.results import Results
 from fclub.experiments.study.advice import advice_figure, gains
 from fclub.experiments.study.study import run_study, total_rounds

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from fclub.experiments.report.verdicts import Claim, sum_up
+from fclub.experiments.report.claims import Claim, sum_up
 
 
 @contextmanager

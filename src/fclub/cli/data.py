@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fclub.environments.data.cache import check, install, installed
-from fclub.environments.data.datasets import DATASETS, dataset
+from fclub.environments.data.cache import DATASETS, check, dataset, install, installed
 
 app = typer.Typer(add_completion=False)
 

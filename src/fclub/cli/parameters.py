@@ -10,10 +10,9 @@ import typer
 from fclub.config import require
 from fclub.environments.registry import ENVIRONMENTS, find_environment
 from fclub.environments.synthetic import Synthetic
-from fclub.parameters import Row, rows_of
+from fclub.parameters import Row, rows_of, split_assignment
 from fclub.policies.federated import CdpFclubPlus
 from fclub.policies.registry import POLICIES, find_policy
-from fclub.values import split_assignment
 
 Parameters = dict[str, Any]
 

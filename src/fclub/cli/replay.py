@@ -14,8 +14,7 @@ from rich.table import Table
 from fclub.cli import parameters
 from fclub.cli.console import rounds_bar
 from fclub.config import require
-from fclub.environments.data.log_file import read_log
-from fclub.environments.replay import Estimate, ReplayResult, evaluate_replay
+from fclub.environments.replay import Estimate, ReplayResult, evaluate_replay, read_log
 from fclub.experiments.run.experiment import Setting
 
 app = typer.Typer(add_completion=False)

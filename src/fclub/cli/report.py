@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from fclub.cli.console import claims_table, rounds_bar
-from fclub.experiments.report.build import build_report, open_study
+from fclub.experiments.report.pages import build_report, open_study
 
 app = typer.Typer(add_completion=False)
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fclub.cli.console import claims_table, rounds_bar
 from fclub.config import require
-from fclub.experiments.report.build import build_report
+from fclub.experiments.report.pages import build_report
 from fclub.experiments.study.figures import ORDER, ROUNDS, SEEDS, VARIED, Scale, make_figures
 from fclub.experiments.study.study import run_study, total_rounds
 

@@ -13,9 +13,9 @@ from fclub.cli import parameters
 from fclub.cli.console import rounds_bar, summary_table
 from fclub.config import require
 from fclub.experiments.report.measured import summarise
-from fclub.experiments.run.backends import BACKENDS
 from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
 from fclub.experiments.run.results import Results
+from fclub.experiments.run.runner import BACKENDS
 from fclub.experiments.run.runner import run as run_experiment
 from fclub.policies.registry import POLICIES
 

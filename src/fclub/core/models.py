@@ -11,7 +11,16 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.core.compiling import compiled, inner
-from fclub.core.kernels import add_outer, add_scaled, choose, grow_inverse, invert, multiply
+from fclub.core.kernels import (
+    add_matrix,
+    add_outer,
+    add_scaled,
+    choose,
+    clear,
+    grow_inverse,
+    invert,
+    multiply,
+)
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 
 REFRESH = 1024
@@ -109,3 +118,17 @@ def recommend(state: Independent, user: int, items: Matrix) -> int:
 @compiled
 def feedback(state: Independent, user: int, x: Vector, y: float) -> None:
     learn(state.models, state.model_of[user], x, y, state.ridge)
+
+
+@inner
+def clear_model(models: Models, row: int) -> None:
+    clear(models.gram[row], models.moment[row])
+    models.counts[row] = 0
+
+
+@inner
+def add_user(clusters: Models, row: int, users: Models, user: int) -> None:
+    """Add a user's statistics to a cluster's; the cluster has to be refreshed afterwards."""
+    add_matrix(clusters.gram[row], users.gram[user], 1.0)
+    add_scaled(clusters.moment[row], users.moment[user], 1.0)
+    clusters.counts[row] += users.counts[user]

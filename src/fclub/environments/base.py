@@ -11,20 +11,20 @@ from numpy.random import SeedSequence
 
 from fclub.config import Problem
 from fclub.core.types import Flags, Floats, Indices, Matrix
-from fclub.environments.arrivals import check_law, start_arrivals
 from fclub.environments.world import (
     CATALOGUE,
     Catalogue,
     World,
+    check_law,
     draw_items,
     draw_reward,
     draw_user,
     no_catalogue,
     regret_of,
+    start_arrivals,
 )
 from fclub.errors import InvalidInput, NotStarted
-from fclub.parameters import meaning
-from fclub.values import Parameter
+from fclub.parameters import Parameter, meaning
 
 Items = Annotated[int, meaning("items on offer at a visit", least=1)]
 Placement = Annotated[

@@ -6,11 +6,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from fclub.environments.arrays import Arrays, MovieLens, Yelp
 from fclub.environments.base import Environment
 from fclub.environments.liked import Liked
 from fclub.environments.synthetic import Synthetic
-from fclub.environments.vectors import RatedItems
+from fclub.environments.vectors import Arrays, MovieLens, RatedItems, Yelp
 from fclub.errors import UnknownName
 from fclub.own import find_class, is_reference
 

@@ -18,8 +18,7 @@ from fclub.environments.base import (
     place,
 )
 from fclub.environments.world import DIRECTIONS, HALF, NON_NEGATIVE
-from fclub.parameters import checked, meaning
-from fclub.values import Parameter
+from fclub.parameters import Parameter, checked, meaning
 
 
 class Synthetic(LinearEnvironment):

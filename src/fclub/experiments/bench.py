@@ -28,9 +28,7 @@ from fclub.environments.registry import make_environment
 from fclub.experiments.study.study import describe_machine
 from fclub.policies.registry import POLICIES, make_policy
 from fclub.protocol.paper.detection import EdgeDeletion
-from fclub.simulation.blocks import loop_for
-from fclub.simulation.by_visit import Tally
-from fclub.simulation.loop import simulate
+from fclub.simulation.loop import Tally, loop_for, simulate
 
 HALF = sqrt(0.5)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.config import Problem, require
 from fclub.core.inputs import as_features, as_items, as_reward
+from fclub.core.packing import flatten, rebuild
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidSetting, NotStarted, UnknownUser
 from fclub.parameters import Parameters
@@ -242,3 +244,60 @@ class Policy(Parameters, ABC):
         if not isinstance(policy, cls):
             raise InvalidSetting(f"{path} holds a {policy.name}, not a {cls.__name__}", policy.name)
         return policy
+
+
+Arrays = TypeVar("Arrays")
+"""The named tuple that is the whole state of a policy."""
+
+
+class KernelPolicy(Policy, Generic[Arrays]):
+    """Its state is one named tuple of arrays, played by two kernels.
+
+    Subclasses have `kernels`, (recommend, feedback), and `_begin`.
+    """
+
+    kernels: ClassVar[Kernels]
+
+    @abstractmethod
+    def _begin(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> Arrays:
+        """The state before the first round."""
+
+    def _start(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> None:
+        self._state = self._begin(problem, server_of, seed)
+
+    def _recommend(self, user: int, items: Matrix) -> int:
+        return self.kernels[0](self._state, user, items)
+
+    def _update(self, user: int, x: Vector, y: float) -> None:
+        self.kernels[1](self._state, user, x, y)
+
+    def pack(self) -> Any:
+        return self._state
+
+    def state(self) -> State:
+        return flatten(self._state), {}
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        self._state = rebuild(self._state, arrays)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Users in rows sorted by server, so that a server's users are one slice of every array.
+
+    `row_of[user]` and its inverse `user_of[row]`; server s has rows first[s] to first[s+1].
+    """
+
+    row_of: Indices
+    user_of: Indices
+    server: Indices
+    first: Indices
+
+    @staticmethod
+    def by_server(server_of: Indices, servers: int) -> Rows:
+        user_of = np.argsort(server_of, kind="stable").astype(np.int64)
+        row_of = np.empty_like(user_of)
+        row_of[user_of] = np.arange(len(user_of))
+        server = server_of[user_of]
+        first = np.searchsorted(server, np.arange(servers + 1)).astype(np.int64)
+        return Rows(row_of, user_of, server, first)

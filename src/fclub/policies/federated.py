@@ -9,8 +9,7 @@ from numpy.random import SeedSequence
 
 from fclub.config import Problem
 from fclub.core.types import Floats, Indices, Matrix, Vector
-from fclub.policies.base import Policy
-from fclub.policies.rows import Rows
+from fclub.policies.base import Policy, Rows
 from fclub.privacy.ledger import Ledger
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import Communications, InProcessLink

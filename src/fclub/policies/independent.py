@@ -10,7 +10,7 @@ from fclub.core.clustering import number_by_first
 from fclub.core.models import Independent, Models, feedback, recommend
 from fclub.core.types import Floats, Indices
 from fclub.errors import InvalidSetting
-from fclub.policies.kernel import KernelPolicy
+from fclub.policies.base import KernelPolicy
 
 
 class IndependentPolicy(KernelPolicy[Independent]):

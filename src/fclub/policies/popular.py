@@ -1,17 +1,128 @@
-"""`popular`: what most people like, for everybody."""
+"""`popular`: what most people like, for everybody.
+
+How often each item was shown and liked, by anybody, is kept by item; an item is known by its features.
+Items are in the order in which they were first shown. A table finds the row of an item: a search begins
+at the fractional part of a fixed linear form of the features, and passes over what is taken by others.
+Items with equal features are one item.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from math import floor, sqrt
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.config import Problem
-from fclub.core.popularity import Popularity, feedback, recommend, with_room
-from fclub.core.types import Floats, Indices
+from fclub.core.compiling import compiled, inner
+from fclub.core.kernels import dot
+from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.parameters import meaning
-from fclub.policies.kernel import KernelPolicy
+from fclub.policies.base import KernelPolicy
+
+EMPTY = -1
+
+
+class Popularity(NamedTuple):
+    """Features, number of times shown and sum of rewards of each item; `totals` of all together.
+
+    `table` has twice as many places as there is room for items, `used` the number of items so far.
+    """
+
+    features: Floats
+    shown: Counts
+    earned: Floats
+    table: Indices
+    used: Counts
+    totals: Floats
+    form: Vector
+    strength: float
+    exploration: float
+
+    @property
+    def room(self) -> int:
+        """So many more items fit."""
+        return len(self.shown) - int(self.used[0])
+
+
+def with_room(state: Popularity, items: int) -> Popularity:
+    """The same knowledge with room for so many items."""
+    known = int(state.used[0])
+    larger = state._replace(
+        features=np.zeros((items, state.features.shape[1])),
+        shown=np.zeros(items, dtype=np.int64),
+        earned=np.zeros(items),
+        table=np.full(2 * items, EMPTY, dtype=np.int64),
+    )
+    for old, new in ((state.features, larger.features), (state.shown, larger.shown)):
+        new[:known] = old[:known]
+    larger.earned[:known] = state.earned[:known]
+    _fill_table(larger)
+    return larger
+
+
+@compiled
+def _fill_table(state: Popularity) -> None:
+    for row in range(state.used[0]):
+        state.table[_place(state, state.features[row])] = row
+
+
+@inner
+def _place(state: Popularity, x: Vector) -> int:
+    """Where in the table this item is, or where it would be put."""
+    size = int(state.table.shape[0])
+    value = dot(state.form, x)
+    place = int((value - floor(value)) * size) % size
+    while state.table[place] != EMPTY and not _same(state.features[state.table[place]], x):
+        place = (place + 1) % size
+    return place
+
+
+@inner
+def _same(a: Vector, b: Vector) -> bool:
+    i, d = 0, int(a.shape[0])
+    while i < d and a[i] == b[i]:
+        i += 1
+    return i == d
+
+
+@compiled
+def recommend(state: Popularity, user: int, items: Matrix) -> int:
+    """argmax of mean plus `exploration` standard deviations of an item's like rate.
+
+    Its posterior is a Beta distribution whose prior weighs as much as `strength` observations and has
+    the mean of all items: that is all that is known of an item that nobody was shown.
+    """
+    base = (state.totals[1] + 1.0) / (state.totals[0] + 2.0)
+    best, best_score = 0, -np.inf
+    for k in range(items.shape[0]):
+        row = state.table[_place(state, items[k])]
+        weight, rate = state.strength, base
+        if row != EMPTY:
+            weight += state.shown[row]
+            rate = (state.strength * base + state.earned[row]) / weight
+        score = rate + state.exploration * sqrt(max(rate * (1.0 - rate), 0.0) / (weight + 1.0))
+        if score > best_score:
+            best, best_score = k, score
+    return best
+
+
+@compiled
+def feedback(state: Popularity, user: int, x: Vector, y: float) -> None:
+    """Count for the item, whoever the user is; there must be room for a new one."""
+    place = _place(state, x)
+    row = state.table[place]
+    if row == EMPTY:
+        row = state.used[0]
+        state.table[place] = row
+        state.features[row] = x
+        state.used[0] = row + 1
+    state.shown[row] += 1
+    state.earned[row] += y
+    state.totals[0] += 1.0
+    state.totals[1] += y
+
 
 FIRST_ROOM = 64
 STREAM = 20_220_801

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fclub.errors import UnknownName
 from fclub.own import find_class, is_reference
+from fclub.parameters import Parameter
 from fclub.policies.base import Policy
-from fclub.policies.clustered import Club, Sclub
+from fclub.policies.club import Club
 from fclub.policies.federated import (
     CdpFclubDC,
     CdpFclubPlus,
@@ -20,8 +21,8 @@ from fclub.policies.federated import (
 from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
 from fclub.policies.oracle_types import OracleTypes
 from fclub.policies.popular import Popular
+from fclub.policies.sclub import Sclub
 from fclub.protocol.families import FAMILIES
-from fclub.values import Parameter
 
 FEDERATED = (CdpFclubDC, FclubDC, Fclub, HomoDC, Homo, FclubPlus, CdpFclubPlus, CdpHomo)
 OTHERS = (Club, Sclub, LinUCB, Popular, OracleLocal, OraclePooled, OracleTypes)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fclub.errors import UnknownName
+from fclub.parameters import Parameter
 from fclub.protocol.paper.family import ROWS as PAPER
 from fclub.protocol.plus.private import ROWS as PLUS
 from fclub.protocol.pooled.family import ROWS as POOLED
 from fclub.protocol.seam import Constants, Family, Shape
-from fclub.values import Parameter
 
 FAMILIES: dict[str, type[Constants]] = {row.name: row for row in (*PAPER, *PLUS, *POOLED)}
 """Policies with servers that talk to each other, by name."""

@@ -16,14 +16,13 @@ import numpy as np
 from fclub.config import Privacy
 from fclub.core.statistics import Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
-from fclub.parameters import Parameters
+from fclub.parameters import Parameter, Parameters
 from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.noise import NoiseSource
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.link import Downlink, Uplink
 from fclub.protocol.messages import Message
 from fclub.protocol.overview import GlobalOverview, LocalOverview
-from fclub.values import Parameter
 
 if TYPE_CHECKING:
     from fclub.protocol.federation import Federation

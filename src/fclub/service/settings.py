@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from fclub.errors import InvalidSetting
+from fclub.parameters import Parameter, split_assignment
 from fclub.protocol.families import FAMILIES
-from fclub.values import Parameter, split_assignment
 
 POLICY = "cdp-fclub-plus"
 """What a federation runs unless it is told otherwise."""

@@ -1,25 +1,119 @@
-"""`simulate`: any policy in any environment, round by round or in compiled blocks, same result."""
+"""`simulate`: any policy in any environment, round by round or in compiled blocks, same result.
+
+The compiled loop calls the same kernels as the readable one, without leaving compiled code. It is
+written once and compiled once for every kind of packed state with its kernels. Both note how good it is
+for a new user: the mean regret of users' first, second, … fiftieth visit.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from types import FunctionType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.config import require
 from fclub.core.clustering import adjusted_rand_index
-from fclub.core.types import Floats, Indices
+from fclub.core.compiling import borrowed, compiled, for_types
+from fclub.core.types import Flags, Floats, Indices, Matrix
 from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment
+from fclub.environments.world import World, draw_items, draw_reward, draw_user, regret_of
 from fclub.policies.base import Policy
 from fclub.policies.registry import make_policy
-from fclub.simulation.by_visit import EVERYBODY, NEWCOMERS, Tally, means, note
+from fclub.protocol.seam import Kernels
 from fclub.simulation.trace import CLUSTERS, COUNTERS, Trace, checkpoints
 
 Progress = Callable[[int], None]
+
+MOST = 50
+"""Later visits are not told apart."""
+
+EVERYBODY, NEWCOMERS = 0, 1
+
+
+class Tally(NamedTuple):
+    """Visits of each user so far; regret and number of k-th visits, of everybody and of newcomers."""
+
+    visits: Indices
+    is_newcomer: Flags
+    regret: Floats
+    counts: Indices
+
+    @staticmethod
+    def start(is_newcomer: Flags) -> Tally:
+        users = len(is_newcomer)
+        counts = np.zeros((2, MOST), dtype=np.int64)
+        return Tally(np.zeros(users, dtype=np.int64), is_newcomer, np.zeros((2, MOST)), counts)
+
+
+@compiled
+def note(tally: Tally, user: int, regret: float) -> None:
+    """One more visit of this user."""
+    k = tally.visits[user]
+    tally.visits[user] = k + 1
+    if k < MOST:
+        tally.regret[EVERYBODY, k] += regret
+        tally.counts[EVERYBODY, k] += 1
+        if tally.is_newcomer[user]:
+            tally.regret[NEWCOMERS, k] += regret
+            tally.counts[NEWCOMERS, k] += 1
+
+
+def means(tally: Tally, group: int) -> Floats:
+    """The mean regret of the group's 1st, 2nd, … visit, up to the last that anybody made."""
+    made = int(np.count_nonzero(tally.counts[group]))
+    averages: Floats = tally.regret[group, :made] / tally.counts[group, :made]
+    return averages
+
+
+def _play(
+    state: Any,
+    world: World,
+    items: Matrix,
+    rounds: int,
+    totals: Floats,
+    tally: Tally,
+    choices: Indices,
+) -> None:
+    """Play rounds; add regret and reward to `totals`; note choices if there is room for them."""
+    state, world, items, tally = borrowed(state), borrowed(world), borrowed(items), borrowed(tally)
+    for t in range(rounds):
+        user = draw_user(world)
+        draw_items(world, user, items)
+        index = recommend(state, user, items)  # type: ignore[name-defined]  # noqa: F821
+        regret = regret_of(world, user, items, index)
+        totals[0] += regret
+        note(tally, user, regret)
+        y = draw_reward(world, user, items, index)
+        totals[1] += y
+        feedback(state, user, items[index], y)  # type: ignore[name-defined]  # noqa: F821
+        if choices.shape[0] > 0:
+            choices[t] = index
+
+
+@cache
+def _specialise(kernels: Kernels) -> Any:
+    """`_play` compiled with these two kernels in place of the names that it leaves open.
+
+    They are put in as globals: kernels in a closure would defeat numba's cache on disk, and
+    kernels as arguments too.
+    """
+    names = {**globals(), "recommend": kernels[0], "feedback": kernels[1]}
+    return compiled(FunctionType(_play.__code__, names, "_play"))
+
+
+def loop_for(kernels: Kernels, *arguments: Any) -> Any:
+    """The loop with these kernels, compiled for arguments of these types.
+
+    Called as it is, numba would work out the types of all arrays at every call, which takes longer
+    than the first few hundred rounds.
+    """
+    return for_types(_specialise(kernels), *arguments)
 
 
 class _Readable:
@@ -56,7 +150,6 @@ class _Compiled:
 
     def _pack(self) -> None:
         """Take the policy's arrays over and look up the loop for their types, once for many blocks."""
-        from fclub.simulation.blocks import loop_for
 
         self.state: Any = self.policy.pack()
         told, kernels = (np.zeros(2), self.tally, self.choices), self.policy.kernels

@@ -1,9 +1,12 @@
-"""The copies of data sets in the cache: taken in, looked up, checked.
+"""Public data sets: where they come from, and their copies in the cache: taken in, looked up, checked.
 
 The cache holds one file per data set, `data/NAME.npz`: the ratings as arrays and a manifest. It is
 moved into place when it is complete, so a failed download or a faulty file leaves nothing behind.
 
 A source may be the file itself, or a folder, zip or tar archive in which it is the one that matters.
+Only MovieLens-1M and -25M have checksums that their publisher states. A file that is given is compared
+with the numbers of ratings and users that are known; where neither is known, only its structure is
+checked. The digest of what was read is recorded beside it.
 """
 
 from __future__ import annotations
@@ -23,7 +26,6 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
-from fclub.environments.data.datasets import DATASETS, data_folders, dataset
 from fclub.environments.data.pipeline import blob_sha1, densest
 from fclub.environments.data.ratings_file import Ratings, ratings_of, read_ratings
 from fclub.errors import DataMissing, InvalidFile, InvalidRatings
@@ -31,6 +33,94 @@ from fclub.paths import cache_root, write_atomically
 
 if TYPE_CHECKING:  # optional
     import pandas
+import os
+
+from fclub.errors import UnknownName
+
+_GROUPLENS = "https://files.grouplens.org/datasets"
+_RESEARCH = "research use; no redistribution or commercial use without permission; cite the publisher"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """`members` are names of its ratings file; `folder` is what unpacking it makes; `ratings` and
+    `users` how many it holds. `md5` is the archive's, where its publisher states one. `by_hand`: the
+    publisher asks for consent first, so it cannot be fetched for you. `duplicates`: see `read_ratings`.
+    """
+
+    url: str
+    licence: str
+    folder: str
+    members: tuple[str, ...]
+    ratings: int | None = None
+    users: int | None = None
+    md5: str | None = None
+    by_hand: bool = False
+    duplicates: str = "refuse"
+
+
+DATASETS: dict[str, DataSet] = {
+    "movielens-1m": DataSet(
+        f"{_GROUPLENS}/movielens/ml-1m.zip",
+        f"GroupLens, University of Minnesota: {_RESEARCH}",
+        "ml-1m",
+        ("ratings.dat",),
+        ratings=1_000_209,
+        users=6_040,
+        md5="c4d9eecfca2ab87c1945afe126590906",
+    ),
+    "movielens-latest-small": DataSet(
+        f"{_GROUPLENS}/movielens/ml-latest-small.zip",
+        "GroupLens, University of Minnesota: research use, redistribution under the same terms",
+        "ml-latest-small",
+        ("ratings.csv",),
+    ),
+    "movielens-25m": DataSet(
+        f"{_GROUPLENS}/movielens/ml-25m.zip",
+        f"GroupLens, University of Minnesota: {_RESEARCH}",
+        "ml-25m",
+        ("ratings.csv",),
+        ratings=25_000_095,
+        users=162_541,
+        md5="6b51fb2759a8657d3bfcbfc42b592ada",
+    ),
+    "yelp": DataSet(
+        "https://www.yelp.com/dataset",
+        "Yelp Dataset License: academic use, no redistribution; agree on its page, then use --from",
+        "yelp",
+        ("yelp_academic_dataset_review.json", "review.json"),
+        by_hand=True,
+        duplicates="last",
+    ),
+    "movietweetings": DataSet(
+        "https://raw.githubusercontent.com/sidooms/MovieTweetings/master/snapshots/100K/ratings.dat",
+        "MIT licence (Simon Dooms, Ghent University)",
+        "movietweetings/100K",
+        ("ratings.dat",),
+        ratings=100_000,
+    ),
+    "lastfm": DataSet(
+        f"{_GROUPLENS}/hetrec2011/hetrec2011-lastfm-2k.zip",
+        "HetRec 2011, from Last.fm: non-commercial use; cite the workshop and Last.fm",
+        "hetrec2011-lastfm-2k",
+        ("user_artists.dat",),
+        ratings=92_834,
+        users=1_892,
+    ),
+}
+
+
+def dataset(name: str) -> DataSet:
+    if name not in DATASETS:
+        raise UnknownName("data set", name, DATASETS)
+    return DATASETS[name]
+
+
+def data_folders() -> list[Path]:
+    """Where data is looked for: FCLUB_DATA_DIR, the cache, ./data."""
+    own = os.environ.get("FCLUB_DATA_DIR")
+    return [*([Path(own)] if own else []), cache_root() / "data", Path("data")]
+
 
 Source: TypeAlias = Union[str, "PathLike[str]", "pandas.DataFrame"]
 """The name of a data set, a file, folder or archive with ratings, or a data frame of them."""

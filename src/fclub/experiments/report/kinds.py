@@ -25,9 +25,9 @@ from fclub.experiments.report.charts import (
     value_of,
     visit_charts,
 )
+from fclub.experiments.report.claims import OPEN, Claim
 from fclub.experiments.report.measured import Curve, Measured, relative
 from fclub.experiments.report.tables import Cell, Table, Value
-from fclub.experiments.report.verdicts import OPEN, Claim
 from fclub.experiments.study.study import Figure
 
 PAPER_MILLISECONDS: dict[str, dict[str, float]] = {

@@ -17,11 +17,11 @@ from fclub.config import require
 from fclub.environments.base import Environment
 from fclub.environments.registry import construct, find_environment, make_environment
 from fclub.own import digest_of, is_reference
+from fclub.parameters import Parameter
 from fclub.policies.base import Policy
 from fclub.policies.registry import find_policy, make_policy
 from fclub.simulation.loop import Progress, simulate
 from fclub.simulation.trace import Trace
-from fclub.values import Parameter
 
 
 class Setting(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Runs the tasks of an experiment on all cores or on a cluster, through joblib's backends.
+"""Runs the tasks of an experiment in processes on this machine (loky), or on a Dask or Ray cluster.
 
 A task's result depends on the task alone, so neither the backend nor the number of jobs nor their order
 can change it. Only this process writes results. While workers play, a counter in a file tells how many
@@ -13,18 +13,84 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import joblib
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from fclub.config import require
 from fclub.core.types import Counts
-from fclub.experiments.run.backends import use_backend
+from fclub.errors import UnknownName
 from fclub.experiments.run.experiment import Experiment, Task
 from fclub.experiments.run.results import Results
+from fclub.extras import need
 from fclub.policies.base import Policy
 from fclub.simulation.loop import Progress
 from fclub.simulation.trace import Trace
+
+BACKENDS = ("loky", "dask", "ray")
+
+Calls = list[Any]
+Perform = Callable[[Calls], Iterator[Any]]
+"""Takes `joblib.delayed` calls and yields their results as they are finished."""
+
+
+def _as_finished(calls: Calls) -> Iterator[Any]:
+    parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="all")
+    yield from parallel(calls)
+
+
+def _in_portions(calls: Calls, portion: int) -> Iterator[Any]:
+    """For a backend that can only return whole lists: results come portion by portion."""
+    for start in range(0, len(calls), portion):
+        yield from joblib.Parallel(batch_size=1)(calls[start : start + portion])
+
+
+@contextmanager
+def _loky(jobs: int, address: str | None) -> Iterator[Perform]:
+    require(address is None, "an address is only for the dask and ray backends", address)
+    with joblib.parallel_config(backend="loky", n_jobs=jobs, inner_max_num_threads=1):
+        yield _as_finished
+
+
+@contextmanager
+def _dask(jobs: int, address: str | None) -> Iterator[Perform]:
+    """A scheduler at `address`, or a cluster of processes on the loopback interface."""
+    distributed = need("distributed", "backend dask", "dask")
+    local = {"n_workers": jobs, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
+    options = local if address is None else {"address": address}
+    with distributed.Client(**options), joblib.parallel_config(backend="dask"):
+        yield _as_finished
+
+
+@contextmanager
+def _ray(jobs: int, address: str | None) -> Iterator[Perform]:
+    """A cluster at `address`, or one on the loopback interface; Ray's token authentication applies."""
+    ray = need("ray", "backend ray", "ray")
+    need("ray.util.joblib", "backend ray", "ray").register_ray()
+    local = {"num_cpus": jobs, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    options = local if address is None else {"address": address}
+    ray.init(**options, log_to_driver=False, configure_logging=False)
+    try:
+        with joblib.parallel_config(backend="ray", n_jobs=jobs):
+            yield lambda calls: _in_portions(calls, 4 * jobs)
+    finally:
+        ray.shutdown()
+
+
+_MAKERS = {"loky": _loky, "dask": _dask, "ray": _ray}
+
+
+@contextmanager
+def use_backend(name: str, jobs: int, address: str | None = None) -> Iterator[Perform]:
+    """The backend of that name, ready to perform calls."""
+    if name not in _MAKERS:
+        raise UnknownName("backend", name, BACKENDS)
+    require(jobs >= 1, "jobs must be at least 1", jobs)
+    with _MAKERS[name](jobs, address) as perform:
+        yield perform
+
 
 INTERVAL = 0.2
 """Seconds between two looks at the counter."""

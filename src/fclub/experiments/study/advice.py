@@ -12,7 +12,7 @@ from fclub.core.types import Floats
 from fclub.environments.registry import make_environment
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.study.study import Figure, Panel
-from fclub.values import Parameter
+from fclub.parameters import Parameter
 
 ALONE, TOGETHER, PRIVATE, LINUCB, POPULAR = (
     "alone",

@@ -14,8 +14,8 @@ from fclub.environments.registry import make_environment
 from fclub.errors import DataMissing, UnknownName
 from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
 from fclub.experiments.study.study import Figure, Panel
+from fclub.parameters import Parameter
 from fclub.policies.registry import POLICIES
-from fclub.values import Parameter
 
 ROUNDS, SEEDS = 100_000, 10
 TITLES = {"movielens": "MovieLens", "yelp": "Yelp"}

@@ -26,8 +26,15 @@ from fclub.protocol.messages import (
     write_statistics,
 )
 from fclub.protocol.overview import GlobalOverview, Member, global_overview
-from fclub.protocol.paper import trust
-from fclub.protocol.paper.messages import ClusterPlan, Download, Plan, Report, Upload
+from fclub.protocol.paper.messages import (
+    ClusterPlan,
+    Download,
+    Plan,
+    Report,
+    Upload,
+    check_report,
+    check_upload,
+)
 from fclub.protocol.phase import PhaseClock
 from fclub.protocol.seam import State
 
@@ -124,7 +131,7 @@ class PaperGlobal:
             (read_id(entry.cluster), read_statistics(entry.statistics, self.dim))
             for entry in message.clusters
         ]
-        trust.check_report(message.phase, self.phase, clusters, self.rules)
+        check_report(message.phase, self.phase, clusters, self.rules)
         if message.phase < self.phase:
             return
         self.reports[server] = clusters
@@ -140,7 +147,7 @@ class PaperGlobal:
         statistics = read_statistics(message.statistics, self.dim)
         member = self._member(server, read_id(message.cluster))
         k = self.clusters.group[member]
-        trust.check_upload(statistics, self.clusters.gram[k], self.rules)
+        check_upload(statistics, self.clusters.gram[k], self.rules)
         self.released[member] += statistics
         parts = statistics.gram, statistics.moment, statistics.count
         self._receive_upload(self.clusters, member, *parts, self.rules)

@@ -1,13 +1,18 @@
-"""Messages of Algorithms 2 to 4."""
+"""Messages of Algorithms 2 to 4, and what the global server refuses of uploads and reports."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import isnan, log2, sqrt
 
 import msgspec
 
+from fclub.core.kernels import log_determinant
+from fclub.core.paper.ucb import Rules
 from fclub.core.statistics import Statistics
+from fclub.core.types import Matrix
+from fclub.errors import InvalidMessage
 from fclub.protocol.messages import (
     Count,
     Decoder,
@@ -18,6 +23,7 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
+from fclub.protocol.trust import check_named, check_statistics
 
 
 class ClusterStatistics(msgspec.Struct, frozen=True, array_like=True):
@@ -91,3 +97,26 @@ def event_size(dim: int) -> tuple[int, int]:
     """Bytes of any upload and of any download in dimension d."""
     cluster, statistics = write_id(0), write_statistics(Statistics.zeros(dim))
     return len(encode(Upload(cluster, statistics))), len(encode(Download(cluster, statistics)))
+
+
+def check_upload(statistics: Statistics, total: Matrix, rules: Rules) -> None:
+    """An increment of a local cluster whose global cluster has the Gram matrix `total`."""
+    nodes = 2.0 * (log2(rules.uploads + 1) + 2.0)
+    check_statistics(statistics, rules.upload_shift, rules.noise_std * sqrt(nodes))
+    if isnan(log_determinant(total + statistics.gram)):
+        raise InvalidMessage("an upload makes the statistics of its global cluster indefinite")
+
+
+def check_report(
+    phase: int, current: int, clusters: list[tuple[int, Statistics]], rules: Rules
+) -> None:
+    """All clusters of a server, in answer to a phase that has been announced."""
+    if not 1 <= phase <= current:
+        raise InvalidMessage(f"a report for phase {phase}, the current one is {current}")
+    if not clusters:
+        raise InvalidMessage("a report of 0 clusters")
+    check_named([cluster for cluster, _ in clusters], "report")
+    for _, statistics in clusters:
+        check_statistics(statistics, rules.report_shift, rules.noise_std)
+        if isnan(log_determinant(statistics.gram)):
+            raise InvalidMessage("reported statistics are indefinite")

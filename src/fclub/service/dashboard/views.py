@@ -13,8 +13,7 @@ from typing import Any
 
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of, mu_of
 from fclub.protocol.seam import Family
-from fclub.service.dashboard.partition import Change, Partition, compare
-from fclub.service.dashboard.recorder import Sample
+from fclub.service.dashboard.recorder import Change, Partition, Sample, compare
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode, Peer
 from fclub.service.nodes.local_node import LocalNode

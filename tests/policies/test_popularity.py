@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fclub.config import Problem
-from fclub.core.popularity import EMPTY, with_room
-from fclub.policies.popular import FIRST_ROOM, Popular
+from fclub.policies.popular import EMPTY, FIRST_ROOM, Popular, with_room
 
 
 def started(dim: int = 3, **parameters: float) -> Popular:

@@ -1,4 +1,4 @@
-"""Rounds of SCLUB (Li, Chen, Li, Leung 2019), one instance per local server.
+"""`sclub`: SCLUB (Li, Chen, Li, Leung 2019), one instance per local server.
 
 Clusters are sets of users that lose a user when it has become too different from the set (split) and
 join when all their users have been looked at in this stage and they are alike (merge). Stages of an
@@ -8,16 +8,22 @@ instance have 2, 4, 8, … rounds.
 from __future__ import annotations
 
 from math import log, sqrt
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from fclub.core.club import add_user, clear_cluster
+import numpy as np
+from numpy.random import SeedSequence
+
+from fclub.config import Deletion, Exploration, Problem, Ridge
+from fclub.core.clustering import number_by_first
 from fclub.core.compiling import compiled, inner
 from fclub.core.kernels import choose, distance, set_vector, width
-from fclub.core.models import Models, learn, refresh_model
+from fclub.core.models import Models, add_user, clear_model, learn, refresh_model
 from fclub.core.types import Counts, Flags, Floats, Indices, Matrix, Vector
+from fclub.parameters import meaning
+from fclub.policies.base import KernelPolicy, Rows
 
 
-class Sclub(NamedTuple):
+class SclubState(NamedTuple):
     """`stage_theta` and `stage_count` are a cluster's estimate and count when the stage began.
 
     Users are in rows sorted by server: `row_of[user]` is a user's row, `first_user[s]:first_user[s+1]`
@@ -43,7 +49,7 @@ class Sclub(NamedTuple):
 
 
 @compiled
-def recommend(state: Sclub, user: int, items: Matrix) -> int:
+def recommend(state: SclubState, user: int, items: Matrix) -> int:
     """The cluster's estimate with the radius √(d·ln(1+T/d) + 2·ln(4n)) of the paper's analysis."""
     c = state.cluster_of[state.row_of[user]]
     d, n = items.shape[1], state.cluster_of.shape[0]
@@ -53,7 +59,7 @@ def recommend(state: Sclub, user: int, items: Matrix) -> int:
 
 
 @compiled
-def feedback(state: Sclub, user: int, x: Vector, y: float) -> None:
+def feedback(state: SclubState, user: int, x: Vector, y: float) -> None:
     row = state.row_of[user]
     server = state.server_of[row]
     _begin_stage_if_due(state, server)
@@ -67,7 +73,7 @@ def feedback(state: Sclub, user: int, x: Vector, y: float) -> None:
 
 
 @inner
-def _begin_stage_if_due(state: Sclub, server: int) -> None:
+def _begin_stage_if_due(state: SclubState, server: int) -> None:
     """Stage s begins after 2^s − 2 rounds: forget who was checked, remember the estimates."""
     marker = state.rounds[server] + 2
     if marker & (marker - 1) == 0:
@@ -77,13 +83,13 @@ def _begin_stage_if_due(state: Sclub, server: int) -> None:
 
 
 @inner
-def _remember(state: Sclub, c: int) -> None:
+def _remember(state: SclubState, c: int) -> None:
     set_vector(state.stage_theta[c], state.clusters.theta[c])
     state.stage_count[c] = state.clusters.counts[c]
 
 
 @inner
-def _has_left(state: Sclub, user: int) -> bool:
+def _has_left(state: SclubState, user: int) -> bool:
     """Is the user too far from its cluster's estimate, or does it arrive much more or less often?"""
     c = state.cluster_of[user]
     if state.size[c] == 1:
@@ -103,7 +109,7 @@ def _has_left(state: Sclub, user: int) -> bool:
 
 
 @inner
-def _split(state: Sclub, user: int) -> None:
+def _split(state: SclubState, user: int) -> None:
     """Move a user from its cluster into an empty one."""
     server, old = state.server_of[user], state.cluster_of[user]
     new = state.first_user[server]
@@ -118,9 +124,9 @@ def _split(state: Sclub, user: int) -> None:
 
 
 @inner
-def _recount(state: Sclub, server: int, c: int) -> None:
+def _recount(state: SclubState, server: int, c: int) -> None:
     """A cluster's statistics from those of its users."""
-    clear_cluster(state.clusters, c)
+    clear_model(state.clusters, c)
     for user in range(state.first_user[server], state.first_user[server + 1]):
         if state.cluster_of[user] == c:
             add_user(state.clusters, c, state.users, user)
@@ -128,7 +134,7 @@ def _recount(state: Sclub, server: int, c: int) -> None:
 
 
 @inner
-def _all_checked(state: Sclub, server: int, c: int) -> bool:
+def _all_checked(state: SclubState, server: int, c: int) -> bool:
     for user in range(state.first_user[server], state.first_user[server + 1]):
         if state.cluster_of[user] == c and not state.checked[user]:
             return False
@@ -136,7 +142,7 @@ def _all_checked(state: Sclub, server: int, c: int) -> bool:
 
 
 @inner
-def _merge(state: Sclub, user: int) -> None:
+def _merge(state: SclubState, user: int) -> None:
     """Join the user's cluster with every checked cluster like it.
 
     Pairs without the visiting user wait for a visit of their own: testing all of them every round
@@ -162,3 +168,54 @@ def _merge(state: Sclub, user: int) -> None:
                 state.size[other] = 0
                 _recount(state, server, c)
                 _remember(state, c)
+
+
+class Sclub(KernelPolicy[SclubState]):
+    """One SCLUB per local server (Li et al. 2019): `deletion` is their α_θ, `frequency` their α_p.
+
+    >>> import fclub
+    >>> fclub.simulate(fclub.Sclub(), "synthetic", rounds=500)
+    <Trace of sclub in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    kernels = (recommend, feedback)
+
+    ridge: Ridge = 1.0
+    exploration: Exploration = 0.02
+    deletion: Deletion = 2.5
+    frequency: Annotated[
+        float, meaning("the larger, the later users are told apart by how often they come", above=0)
+    ] = 2.0
+
+    def _begin(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> SclubState:
+        rows = Rows.by_server(server_of, problem.servers)
+        n, d = problem.users, problem.dim
+        size = np.zeros(n, dtype=np.int64)
+        occupied = np.diff(rows.first) > 0
+        size[rows.first[:-1][occupied]] = np.diff(rows.first)[occupied]
+        self._rows = rows
+        return SclubState(
+            users=Models.zeros(n, d, self.ridge),
+            clusters=Models.zeros(n, d, self.ridge),
+            row_of=rows.row_of,
+            cluster_of=rows.first[rows.server],
+            size=size,
+            checked=np.zeros(n, dtype=np.bool_),
+            stage_theta=np.zeros((n, d)),
+            stage_count=np.zeros(n, dtype=np.int64),
+            server_of=rows.server,
+            first_user=rows.first,
+            rounds=np.zeros(problem.servers, dtype=np.int64),
+            ridge=self.ridge,
+            exploration=self.exploration,
+            deletion=self.deletion,
+            frequency=self.frequency,
+        )
+
+    @property
+    def labels_(self) -> Indices:
+        return number_by_first(self._state.cluster_of[self._rows.row_of])
+
+    @property
+    def theta_(self) -> Floats:
+        return self._state.clusters.theta[self._state.cluster_of[self._rows.row_of]]
