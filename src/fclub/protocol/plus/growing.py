@@ -38,8 +38,11 @@ class GrowingLocal:
         return row
 
     def _grow(self, clusters: PlusLocal) -> None:
-        self.server = self._with_types(Crowd(clusters.users, clusters.serving.squares))
+        self.server = self._make(Crowd(clusters.users, clusters.serving.squares))
         self._clusters = None
+
+    def _make(self, crowd: Crowd) -> TypeLocal:
+        return self._with_types(crowd)
 
     def receive(self, message: Message) -> None:
         if self._outdated and isinstance(message, Shares):
@@ -118,16 +121,13 @@ class GrowingUsers(GrowingLocal):
 
     def __init__(self, clusters: PlusLocal, few: int, with_types: Callable[[Crowd], UserLocal]) -> None:
         super().__init__(clusters, few, with_types)
-        self.arrived = 0
+        self.arrived, self._with_users = 0, with_types
+        self.grown: UserLocal | None = None
 
-    @property
-    def grown(self) -> UserLocal | None:
-        return self.server if isinstance(self.server, UserLocal) else None
-
-    def _grow(self, clusters: PlusLocal) -> None:
-        super()._grow(clusters)
-        assert self.grown is not None
+    def _make(self, crowd: Crowd) -> UserLocal:
+        self.grown = self._with_users(crowd)
         self.grown.arrivals = self.arrived
+        return self.grown
 
     def arrive(self) -> None:
         if self.grown is None:
