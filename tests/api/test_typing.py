@@ -19,6 +19,10 @@ trace.regrets  # wrong
 fclub.Polcy  # wrong
 fclub.Client("http://localhost")  # wrong
 fclub.make_policy("linucb").theta  # wrong
+fclub.LinUCB(ridge="much")  # wrong
+fclub.FclubPlus(epsilon=1.0)  # wrong
+fclub.CdpFclubPlus(level="all")  # wrong
+fclub.CdpFclubPlus(epsilon=1.0, delta=1e-5, level="transcript")
 """
 
 

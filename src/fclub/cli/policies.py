@@ -6,6 +6,7 @@ import json
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -36,9 +37,12 @@ def _all() -> Table:
 
 
 def _one(kind: type[Policy]) -> Table:
-    table = Table("parameter", "default", "values", "unit", "meaning", title=kind.summary())
+    table = Table(title=kind.summary(), box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for column in ("parameter", "default", "values", "meaning"):
+        table.add_column(column, no_wrap=column in ("parameter", "default"))
     for row in kind.parameters.values():
-        table.add_row(row.name, str(row.default), row.allowed, row.unit, row.meaning)
+        unit = f", in {row.unit}" if row.unit else ""
+        table.add_row(row.name, str(row.default), row.allowed + unit, row.meaning)
     return table
 
 

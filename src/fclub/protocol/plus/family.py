@@ -82,7 +82,7 @@ class PlusConstants(Constants):
     prior: Prior = 0.7
     exploration: Deviations = 0.5
     margin: Annotated[
-        float, meaning("evidence for a cluster in common that two servers' must exceed", "nats")
+        float, meaning("evidence from which on clusters of two servers are taken for one", "nats")
     ] = 3.0
     ratio: Annotated[
         float, meaning("growth of the number of visits from detection to detection", above=1)
