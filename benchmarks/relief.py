@@ -45,7 +45,7 @@ def error(plan: StreamPlan, observations: int, seed: int) -> float:
     y = (rng.random(observations) < chosen @ theta + 0.5) - 0.5
     releases = int(np.searchsorted(plan.schedule, observations, side="right"))
     prefix = float(np.linalg.norm(plan.mechanism.factor(releases)[-1]))
-    deviation = prefix * plan.entry_std(DIM)
+    deviation = prefix * plan.entry_std
     draws = rng.standard_normal((DIM + 1, DIM + 1))
     noise = deviation * (draws + draws.T) / np.sqrt(2.0)
     exact = x.T @ x
@@ -61,7 +61,7 @@ def main() -> None:
     for observations in (2_000, 8_000):
         for budget in BUDGETS:
             for relief in (1.0, 1.5, 2.0, 3.0, 4.0):
-                plan = plan_stream(*budget, Domain(1.0, -0.5, 0.5, HALF, relief))
+                plan = plan_stream(*budget, Domain(1.0, -0.5, 0.5, HALF, relief), DIM)
                 errors = [error(plan, observations, seed) for seed in range(draws)]
                 print(observations, budget, relief, f"{np.mean(errors):.3f}", flush=True)
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fclub
+from fclub.core.lattice import GRID
 from fclub.core.paper.ucb import NoiseBounds, ridge_bounds
 from fclub.core.types import Matrix
 from fclub.environments.synthetic import Synthetic
@@ -25,7 +26,10 @@ sizes = {"users": 10, "clusters": 2, "servers": 3, "dim": 4, "items": 6}
 def play_together(
     policies: list[fclub.Policy], environment: fclub.Environment, rounds: int, seed: int = 1
 ) -> None:
-    """All policies see the same visits and must agree on every choice."""
+    """All policies see the same visits and must agree on every choice.
+
+    They learn from features on the lattice, which private policies round to and others do not.
+    """
     environment.start(seed)
     for policy in policies:
         policy.reveal(np.zeros(environment.problem.users, dtype=np.int64))
@@ -36,7 +40,7 @@ def play_together(
         assert len(set(choices)) == 1
         reward = environment.feedback(choices[0]).reward
         for policy in policies:
-            policy.update(user, items[choices[0]], reward)
+            policy.update(user, np.trunc(items[choices[0]] / GRID) * GRID, reward)
 
 
 class NullPrivatizer(PaperFamily):

@@ -79,8 +79,13 @@ class Reference:
         self.start_phase()
 
     def draw(self, side: int) -> np.ndarray:
-        gaussian = self.rng.standard_normal((side, side))
-        return self.bounds.noise_std * (gaussian + gaussian.T) / np.sqrt(2)
+        """The upper triangle row by row, in multiples of the lattice's step."""
+        noise = np.zeros((side, side))
+        for i in range(side):
+            for j in range(i, side):
+                std = self.bounds.noise_std * (np.sqrt(2) if i == j else 1.0)
+                noise[i, j] = noise[j, i] = np.rint(std * self.rng.standard_normal() * 2**26) / 2**26
+        return noise
 
     def local_clusters(self) -> list[LocalCluster]:
         theta = [
@@ -160,6 +165,8 @@ class Reference:
         return int(np.argmax(items @ inverse @ u + self.p.exploration * beta * bonus))
 
     def update(self, user: int, x: np.ndarray, y: float) -> None:
+        if self.bounds.depth:
+            x, y = np.rint(x * 2**13) / 2**13, np.rint(y * 2**13) / 2**13
         self.V[user] += np.outer(x, x)
         self.b[user] += y * x
         self.T[user] += 1

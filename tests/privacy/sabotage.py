@@ -8,72 +8,88 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fclub.core.noise import root_weights
+from fclub.core.lattice import STEP
 from fclub.privacy.audit import Data
-from fclub.privacy.targets import StreamTarget, add_growth, send_increments
+from fclub.privacy.mechanisms import Increments
+from fclub.privacy.noise import NoiseSource
+from fclub.privacy.sensitivity import released_places
+from fclub.privacy.targets import StreamTarget, noise_like, send_increments
 
 Array = NDArray[np.float64]
+Steps = NDArray[np.int64]
+
+DIM = 3
 
 
-def symmetric(draws: Array) -> Array:
-    return (draws + draws.swapaxes(-1, -2)) / np.sqrt(2.0)
+def in_moment() -> NDArray[np.bool_]:
+    return released_places(DIM)[1] == DIM
 
 
-def no_noise(gram: Array, moment: Array, draws: Array, deviations: Array) -> None:
+def on_diagonal() -> NDArray[np.bool_]:
+    rows, columns = released_places(DIM)
+    return rows == columns
+
+
+def no_noise(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
     """Nothing is added."""
+    return np.cumsum(increments, axis=1).astype(np.float64)
 
 
-def gram_without_noise(gram: Array, moment: Array, draws: Array, deviations: Array) -> None:
-    send_increments(gram.copy(), moment, draws, deviations)
+def gram_without_noise(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
+    return send_increments(increments, source, deviations * in_moment())
 
 
-def fresh_noise_on_resent_data(gram: Array, moment: Array, draws: Array, deviations: Array) -> None:
+def fresh_noise_on_resent_data(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
     """Every release is the cumulative sum again, with noise that is fresh each time."""
-    gram[:], moment[:] = np.cumsum(gram, axis=1), np.cumsum(moment, axis=1)
-    add_growth(gram, moment, np.cumsum(deviations * symmetric(draws), axis=1))
+    sent = np.cumsum(increments, axis=1) + noise_like(increments, source, deviations)
+    return np.cumsum(sent, axis=1).astype(np.float64)
 
 
-def variance_as_deviation(gram: Array, moment: Array, draws: Array, deviations: Array) -> None:
-    send_increments(gram, moment, draws, deviations**2)
+def variance_as_deviation(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
+    return send_increments(increments, source, (deviations * STEP) ** 2 / STEP)
 
 
-def deviation_as_variance(gram: Array, moment: Array, draws: Array, deviations: Array) -> None:
-    send_increments(gram, moment, draws, np.sqrt(deviations))
+def deviation_as_variance(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
+    return send_increments(increments, source, np.sqrt(deviations * STEP) / STEP)
 
 
-def halved_symmetrisation(gram: Array, moment: Array, draws: Array, deviations: Array) -> None:
+def halved_symmetrisation(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
     """(N + Nᵀ)/2 has half the variance."""
-    send_increments(gram, moment, draws / np.sqrt(2.0), deviations)
+    return send_increments(increments, source, deviations / np.sqrt(2.0))
 
 
-def mirrored_triangle(gram: Array, moment: Array, draws: Array, deviations: Array) -> None:
+def mirrored_triangle(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
     """The upper triangle copied down: the diagonal has half the variance it should have."""
-    upper = np.triu(draws)
-    mirrored = upper + np.triu(draws, 1).swapaxes(-1, -2)
-    send_increments(gram, moment, mirrored / np.sqrt(2.0), deviations)
+    quiet = np.where(on_diagonal(), deviations / np.sqrt(2.0), deviations)
+    return send_increments(increments, source, quiet)
 
 
-def moment_noise_from_gram(gram: Array, moment: Array, draws: Array, deviations: Array) -> None:
-    """Column d−1 where column d is meant."""
-    exact = gram.copy()
-    send_increments(gram, moment.copy(), draws, deviations)
-    moment += (gram - exact)[..., 0]
+def moment_noise_from_gram(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
+    """The first row of the Gram matrix where the moment is meant."""
+    sent = send_increments(increments, source, deviations)
+    exact = np.cumsum(increments, axis=1)
+    first = np.flatnonzero((released_places(DIM)[0] == 0) & ~in_moment())
+    sent[..., in_moment()] = exact[..., in_moment()] + (sent - exact)[..., first]
+    return sent
 
 
-def decoder_missing(gram: Array, moment: Array, draws: Array, deviations: Array) -> None:
+def decoder_missing(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
     """Prefix sums under the independent z instead of under B z."""
-    add_growth(gram, moment, deviations * symmetric(draws))
+    noise = noise_like(increments, source, deviations)
+    return (np.cumsum(increments, axis=1) + noise).astype(np.float64)
 
 
-def encoder_missing(gram: Array, moment: Array, draws: Array, deviations: Array) -> None:
+def encoder_missing(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
     """Increments under independent z of the deviation of a single release."""
-    column = np.linalg.norm(root_weights(draws.shape[1]))
-    add_growth(gram, moment, np.cumsum(deviations / column * symmetric(draws), axis=1))
+    releases = increments.shape[1]
+    column = Increments(releases, 1.0).multiplier(releases)
+    noise = noise_like(increments, source, deviations / column)
+    return np.cumsum(increments + noise, axis=1).astype(np.float64)
 
 
-def wrong_sensitivity(gram: Array, moment: Array, draws: Array, deviations: Array) -> None:
+def wrong_sensitivity(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
     """Calibrated as if an observation could move the statistics half as far."""
-    send_increments(gram, moment, draws, deviations / 2.0)
+    return send_increments(increments, source, deviations / 2.0)
 
 
 def raw_trigger(data: Data, schedule: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -93,7 +109,7 @@ def extra_release(data: Data, schedule: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.append(schedule, schedule[-1]) if data.rewards[0] == data.rewards.max() else schedule
 
 
-SENDERS: list[Callable[[Array, Array, Array, Array], None]] = [
+SENDERS: list[Callable[[Steps, NoiseSource, Array], Array]] = [
     no_noise,
     gram_without_noise,
     fresh_noise_on_resent_data,

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fclub.errors import InvalidSetting
-from fclub.privacy.calibration import compose, delta_of, epsilon_of, log_delta, mu_of
+from fclub.privacy.calibration import (
+    compose,
+    delta_of,
+    epsilon_of,
+    log_delta,
+    mu_of,
+    mu_within,
+)
 
 MU = st.floats(-4.0, 2.5).map(lambda x: 10.0**x)
 DELTA = st.floats(-12.0, -0.1).map(lambda x: 10.0**x)
@@ -69,3 +76,43 @@ def test_extreme_values_stay_finite() -> None:
 def test_refuses_what_is_no_budget(call) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InvalidSetting):
         call()
+
+
+DISTANCE = st.floats(-30.0, -3.0).map(lambda x: 10.0**x)
+
+
+@given(mu=st.floats(0.01, 8.0), delta=DELTA, distance=DISTANCE)
+def test_discrete_noise_costs_more_and_its_bounds_agree(
+    mu: float, delta: float, distance: float
+) -> None:
+    epsilon = epsilon_of(mu, delta, distance)
+    assert epsilon >= epsilon_of(mu, delta) - 1e-9
+    if math.isinf(epsilon):
+        assert distance > 1e-8
+        return
+    assert delta_of(epsilon, mu, distance) <= delta * (1.0 + 1e-6)
+    assert delta_of(epsilon, mu, distance) >= delta_of(epsilon, mu) * (1.0 - 1e-9)
+    assert delta_of(epsilon + 0.5, mu, distance) <= delta_of(epsilon, mu, distance) * (1.0 + 1e-9)
+
+
+@given(epsilon=st.floats(0.1, 500.0), delta=DELTA, distance=DISTANCE)
+def test_what_is_left_for_mu_keeps_the_budget(epsilon: float, delta: float, distance: float) -> None:
+    mu = mu_within(epsilon, delta, distance)
+    assert mu <= mu_of(epsilon, delta) * (1.0 + 1e-9)
+    assert mu == 0.0 or delta_of(epsilon, mu, distance) <= delta * (1.0 + 1e-6)
+    if distance < 1e-20:
+        assert mu == pytest.approx(mu_of(epsilon, delta), rel=1e-6)
+
+
+def test_both_bounds_hold_for_the_discrete_gaussian_itself() -> None:
+    """δ(ε) of a discrete Gaussian moved by one deviation, summed over its probabilities."""
+    s = 64
+    k = [math.exp(-0.5 * (n / s) ** 2) for n in range(-40 * s, 40 * s + 1)]
+    total = math.fsum(k)
+    for epsilon in (0.1, 1.0, 4.0, 12.0):
+        exact = (
+            math.fsum(max(0.0, (k[n] - math.exp(epsilon) * k[n - s])) / total for n in range(s, len(k)))
+            + math.fsum(k[:s]) / total
+        )
+        assert exact <= delta_of(epsilon, 1.0, 1.0 / (48.0 * s * s))
+        assert delta_of(epsilon, 1.0, 1.0 / (48.0 * s * s)) <= 1.3 * exact + 1e-3

@@ -161,7 +161,7 @@ def test_a_last_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
         (b'"mu":1.0', b'"mu":0.1'),
         (b'"mechanism":"tree"', b'"mechanism":"rumour"'),
         (b'"sequence":0,"releases":3', b'"sequence":1,"releases":3'),
-        (b"fclub-ledger/1", b"fclub-ledger/9"),
+        (b"fclub-ledger/2", b"fclub-ledger/1"),
         (b'"level":"cdp"', b'"level":"interactive"'),
         (b'"epsilon":8.0', b'"epsilon":0.1'),
         (b'"stream"', b'"steam"'),

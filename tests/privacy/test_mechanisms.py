@@ -5,18 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.core.noise import advance_root, advance_tree, privatize_increment, root_weights
+from fclub.core.lattice import MOST_OBSERVATIONS, STEP
+from fclub.core.noise import advance_tree
 from fclub.errors import InvalidSetting
 from fclub.privacy.calibration import epsilon_of
 from fclub.privacy.mechanisms import (
     MECHANISMS,
-    PROVISION,
     Increments,
     Mechanism,
     calibrate,
     count_schedule,
     plan_stream,
-    variance_growth,
 )
 from fclub.privacy.sensitivity import Domain
 
@@ -27,9 +26,10 @@ def exact_multiplier(mechanism: Mechanism, releases: int) -> float:
     return float(np.linalg.norm(np.linalg.solve(mechanism.factor(releases), prefix), axis=0).max())
 
 
-def test_the_factor_squares_to_the_prefix_sum() -> None:
+def test_what_is_encoded_is_decoded_to_prefix_sums() -> None:
     factor = Increments(20, 1.0).factor(20)
-    np.testing.assert_allclose(factor @ factor, np.tri(20), atol=1e-12)
+    encoder = Increments(20, 1.0).encoder * 2.0**-26
+    np.testing.assert_allclose(factor @ encoder, np.tri(20), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -43,64 +43,23 @@ def test_closed_form_of_the_cost_is_exact(name: str, releases: int) -> None:
 @given(mu=st.floats(0.01, 10.0), sensitivity=st.floats(0.1, 3.0), releases=st.integers(1, 64))
 def test_a_calibrated_stream_costs_exactly_mu(mu: float, sensitivity: float, releases: int) -> None:
     for mechanism in (
-        calibrate("increments", mu, sensitivity, releases),
-        calibrate("tree", mu, sensitivity, releases),
+        calibrate("increments", mu, sensitivity, releases, entries=9),
+        calibrate("tree", mu, sensitivity, releases, entries=9),
     ):
         cost = sensitivity * exact_multiplier(mechanism, releases) / mechanism.std
-        assert cost == pytest.approx(mu)
+        assert cost == pytest.approx(mu, rel=1e-5)
+        assert mechanism.cost(sensitivity, releases) == pytest.approx(mu)
+        assert cost <= mechanism.cost(sensitivity, releases) * (1.0 + 1e-12)
 
 
-def prefix_noise(name: str, draws: np.ndarray, entry_std: np.ndarray) -> np.ndarray:
-    """Noise of every prefix as the kernels compute it."""
-    releases, p, _ = draws.shape
-    out = np.zeros_like(draws)
-    if name.endswith("tree"):
-        nodes = np.zeros((8, p, p))
-        for leaf in range(releases):
-            advance_tree(nodes, leaf + 1, draws[leaf], 1.0, out[leaf])
-        return out * entry_std
-    past = np.zeros_like(draws)
-    for step in range(releases):
-        advance_root(past, step, draws[step], entry_std, out[step])
-    return out
-
-
-@pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "slots"])
+@pytest.mark.parametrize("name", ["tree", "whole-tree"])
 def test_kernels_combine_the_draws_as_the_factor_says(name: str) -> None:
-    rng = np.random.default_rng(3)
-    draws, entry_std = rng.standard_normal((13, 4, 4)), np.full((4, 4), 2.5)
-    independent = (draws + draws.transpose(0, 2, 1)) / np.sqrt(2.0)
-    factor = MECHANISMS[name](13, 2.5).factor(13)
-    expected = 2.5 * np.einsum("tj,jpq->tpq", factor, independent)
-    np.testing.assert_allclose(prefix_noise(name, draws, entry_std), expected, atol=1e-12)
-
-
-def test_constant_noise_telescopes() -> None:
-    """With every draw 1, z = √2 and the sum of the releases carries √2·Σf at each step."""
-    releases, d = 9, 3
-    past, noise = np.zeros((releases, d + 1, d + 1)), np.zeros((d + 1, d + 1))
-    entry_std = np.full((d + 1, d + 1), 0.5)
-    rng = np.random.default_rng(0)
-    exact_gram, exact_moment = rng.random((releases, d, d)), rng.random((releases, d))
-    sent_gram, sent_moment = exact_gram.copy(), exact_moment.copy()
-    for step in range(releases):
-        ones = np.ones((d + 1, d + 1))
-        privatize_increment(past, noise, step, ones, entry_std, sent_gram[step], sent_moment[step])
-        carried = 0.5 * np.sqrt(2.0) * root_weights(releases)[: step + 1].sum()
-        total = (sent_gram - exact_gram)[: step + 1].sum(0)
-        np.testing.assert_allclose(total, carried, atol=1e-12)
-        np.testing.assert_allclose((sent_moment - exact_moment)[: step + 1].sum(0), carried, atol=1e-12)
-
-
-def test_entries_without_deviation_are_sent_exactly() -> None:
-    past, noise = np.zeros((1, 3, 3)), np.zeros((3, 3))
-    entry_std = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
-    gram, moment = np.full((2, 2), 7.0), np.full(2, 3.0)
-    gaussian = np.random.default_rng(1).standard_normal((3, 3))
-    privatize_increment(past, noise, 0, gaussian, entry_std, gram, moment)
-    assert gram[1, 1] == 7.0
-    assert gram[0, 1] == gram[1, 0] != 7.0
-    assert np.all(moment != 3.0)
+    draws = np.random.default_rng(3).standard_normal((13, 4, 4))
+    nodes, out = np.zeros((8, 4, 4)), np.zeros_like(draws)
+    for leaf in range(13):
+        advance_tree(nodes, leaf + 1, draws[leaf], out[leaf])
+    expected = np.einsum("tj,jpq->tpq", MECHANISMS[name](13, 1.0).factor(13), draws)
+    np.testing.assert_allclose(out, expected, atol=1e-12)
 
 
 def test_covariance_and_accumulated_variance_of_a_stream() -> None:
@@ -120,24 +79,45 @@ def test_against_the_tree() -> None:
     root, tree = calibrate("increments", 1.0, 1.0, k), calibrate("tree", 1.0, 1.0, k)
     assert root.std * np.linalg.norm(root.factor(k)[-1]) == pytest.approx(1.88, abs=0.01)
     assert tree.std * np.linalg.norm(tree.factor(k)[-1]) == pytest.approx(12**0.5)
-    assert variance_growth(0).tolist() == [0.0]
 
 
 @given(epsilon=st.floats(0.1, 10.0), first=st.integers(1, 100), name=st.sampled_from(list(MECHANISMS)))
 def test_a_planned_stream_costs_its_budget(epsilon: float, first: int, name: str) -> None:
-    plan = plan_stream(epsilon, 1e-5, Domain(low=-0.5, high=0.5), name, first)
+    plan = plan_stream(epsilon, 1e-5, Domain(low=-0.5, high=0.5), 2, name, first)
     k = len(plan.schedule)
     cost = plan.sensitivity * exact_multiplier(plan.mechanism, k) / plan.mechanism.std
-    assert epsilon_of(cost, 1e-5) == pytest.approx(epsilon)
-    np.testing.assert_array_equal(plan.entry_std(2)[0], plan.mechanism.std)
-    assert plan.last_std >= plan.mechanism.std
+    assert epsilon_of(cost, 1e-5) == pytest.approx(epsilon, rel=1e-4)
+    whole = plan.mechanism.cost(plan.sensitivity, k), 1e-5, plan.mechanism.distance(k)
+    assert epsilon * (1.0 - 1e-4) <= epsilon_of(*whole) <= epsilon * (1.0 + 1e-9)
+    np.testing.assert_array_equal(plan.entry_std[0], plan.mechanism.std)
+    assert plan.last_std >= plan.least_std > 0.0
+
+
+def test_rounding_and_discrete_noise_are_charged() -> None:
+    """Each release may move by a step in every entry, and each draw is 1/(48s²) from a rounded one."""
+    mechanism = Increments(32, 2.0**-4, 65)
+    plain = 1.25 * mechanism.multiplier(32) / mechanism.std
+    added = mechanism.cost(1.25, 1) - plain
+    assert added == pytest.approx(STEP * np.sqrt(32 * 65) / 2.0**-4, rel=1e-6)
+    assert added < 2.0**-16
+    assert mechanism.distance(1) == pytest.approx(32 * 65 / 48.0 / (2.0**22) ** 2)
+    assert (1.0 + np.e) * mechanism.distance(32) < 1e-10
+    tree = MECHANISMS["tree"](32, 2.0**-4, 65)
+    assert tree.cost(1.25, 8) == 1.25 * 2.0 / 2.0**-4
+    assert tree.distance(8) == pytest.approx(mechanism.distance(32) / 8)
+
+
+@pytest.mark.parametrize("epsilon", [1e11, 1e12])
+def test_a_budget_for_which_the_lattice_is_too_coarse_is_refused(epsilon: float) -> None:
+    with pytest.raises(InvalidSetting, match="too large"):
+        plan_stream(epsilon, 1e-5, Domain(), 3)
 
 
 @given(first=st.integers(1, 1000), ratio=st.floats(1.05, 4.0))
 def test_schedule_grows_to_the_provision(first: int, ratio: float) -> None:
     counts = count_schedule(first, ratio)
     assert counts[0] == first
-    assert counts[-1] >= PROVISION > counts[-2]
+    assert counts[-1] == MOST_OBSERVATIONS > counts[-2]
     assert np.all(np.diff(counts) >= 1)
     assert np.all(counts[1:] <= np.maximum(counts[:-1] + 1, np.ceil(counts[:-1] * ratio)))
 

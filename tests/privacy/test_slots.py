@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, sqrt
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from fclub.errors import InvalidSetting, PrivacyError
 from fclub.privacy.calibration import compose, delta_of, epsilon_of
 from fclub.privacy.ledger import Ledger, read_ledger, write_ledger
 from fclub.privacy.levels import INTERACTIVE, PAIRS, TRANSCRIPT, check_pair
-from fclub.privacy.mechanisms import Slots
 from fclub.privacy.noise import SeededNoise
 from fclub.privacy.slots import COARSEST, SlotPlan, draw_whole, plan_slots
 
@@ -90,15 +90,18 @@ def test_a_period_has_the_whole_budget_and_the_total_is_shown() -> None:
     with pytest.raises(PrivacyError, match="releases"):
         ledger.release("a/0", 1)
     assert ledger.admits(plan.mechanism, 1.0, 1)
-    assert not ledger.admits(Slots(5, plan.mechanism.std), 1.0, 1)
+    assert not ledger.admits(replace(plan.mechanism, releases=5), 1.0, 1)
     fill(ledger, plan, "a", 3, 4)
     assert ledger.mu == pytest.approx(sqrt(2.0) * plan.mu)
     assert ledger.mu_of_period == pytest.approx(plan.mu)
     shown = ledger.account([1e-5])
     assert shown["unit"] == "user"
-    assert shown["spent"] == [[epsilon_of(ledger.mu, 1e-5), 1e-5]]
-    assert shown["spent_if_replaced"] == [[epsilon_of(2.0 * ledger.mu, 1e-5), 1e-5]]
-    assert shown["period"] == {"number": 3, "spent": [[epsilon_of(ledger.mu_of_period, 1e-5), 1e-5]]}
+    both, one = ledger.distance, plan.mechanism.distance(4)
+    assert both == pytest.approx(2.0 * one) == pytest.approx(2.0 * 4 * ENTRIES / 48 / plan.deviation**2)
+    assert shown["spent"] == [[epsilon_of(ledger.mu, 1e-5, both), 1e-5]]
+    assert shown["spent_if_replaced"] == [[epsilon_of(2.0 * ledger.mu, 1e-5, both), 1e-5]]
+    period = [[epsilon_of(ledger.mu_of_period, 1e-5, one), 1e-5]]
+    assert shown["period"] == {"number": 3, "spent": period}
     assert books(plan).account([0.1])["period"] == {"number": 0, "spent": [[0.0, 0.1]]}
 
 

@@ -8,8 +8,9 @@ import pytest
 
 import fclub
 from fclub.checks import check_saving
+from fclub.core.lattice import Whole
 from fclub.core.statistics import Statistics
-from fclub.core.types import Matrix
+from fclub.core.types import Floats
 from fclub.errors import InvalidMessage, PrivacyError, UnknownName
 from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import POLICIES
@@ -126,8 +127,8 @@ class Still:
 
     seeded = True
 
-    def gaussian(self, side: int) -> Matrix:
-        return np.zeros((side, side))
+    def integers(self, deviations: Floats) -> Whole:
+        return np.zeros(deviations.shape, dtype=np.int64)
 
 
 def test_without_noise_a_digest_would_be_exact() -> None:

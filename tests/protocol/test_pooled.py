@@ -7,8 +7,10 @@ import pytest
 from numpy.random import SeedSequence
 
 import fclub
+from fclub.core.lattice import STEP, snap
 from fclub.core.statistics import Statistics
 from fclub.errors import InvalidMessage
+from fclub.privacy.noise import NoNoise
 from fclub.protocol.families import make_family
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import InProcessLink
@@ -45,22 +47,25 @@ def play(running: Federation, rounds: int, who: int | None = None) -> list[tuple
         x = np.append(rng.uniform(-0.4, 0.4, DIM - 1), HALF)
         y = float(rng.random() < 0.5 + x[0])
         running.servers[server].observe(user if who is None else who, x, y)
+        x = snap(x, HALF)
         seen.append((server, Statistics(np.outer(x, x), (y - 0.5) * x, 1)))
         running.advance(t)
     return seen
 
 
 def test_every_observation_is_in_one_release_of_its_server() -> None:
-    running = federation(epsilon=1e6)
+    running = federation()
+    for local in running.servers.values():
+        local.releases.source = NoNoise()
     seen = play(running, 200)
     for server, local in running.servers.items():
         own = [one for owner, one in seen if owner == server]
         released = running.hub.released_by(server)
         assert 0 < released == len(own) - local.waiting
         total = sum(own[:released], Statistics.zeros(DIM))
-        _, known, noise = running.hub.known[server]
-        np.testing.assert_allclose(known.gram, total.gram, atol=10 * np.sqrt(noise))
-        np.testing.assert_allclose(known.moment, total.moment, atol=10 * np.sqrt(noise))
+        _, known, _ = running.hub.known[server]
+        np.testing.assert_allclose(known.gram, total.gram, rtol=0.0, atol=16 * STEP)
+        np.testing.assert_allclose(known.moment, total.moment, rtol=0.0, atol=16 * STEP)
         other, _, servers = running.servers[1 - server].outside
         assert servers == 1
         np.testing.assert_array_equal(other.moment, known.moment)

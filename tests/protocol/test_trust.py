@@ -58,7 +58,7 @@ def test_impossible_statistics_are_refused(
 
 def test_a_noisy_upload_may_be_indefinite_but_not_its_cluster() -> None:
     private = rules(private=True)
-    deviation = private.noise_std
+    deviation = float(round(private.noise_std))
     noisy = Statistics(np.diag([-deviation, deviation, 0.0]), np.zeros(DIM), 1)
     noisy = noisy.shifted(private.upload_shift)
     below = -(deviation + private.upload_shift)

@@ -89,7 +89,7 @@ class Live:
         self.noise = [np.random.default_rng(number) for number in range(servers)]
         self.locals: list[Any] = []
         for number in range(servers):
-            source = SeededNoise(self.noise[number]) if noise else Silent()
+            source = SeededNoise(self.noise[number]) if noise else NoNoise()
             rng = np.random.default_rng(number)
             place = Place(str(number), self.link.uplink(number), source, self.ledger, rng)
             self.locals.append(self.family.local_server(place, self.family.users(0), live=True))
@@ -119,13 +119,6 @@ class Live:
                     work()
             self.hub.advance()
         return choices
-
-
-class Silent(NoNoise):
-    """For looking at exact sums."""
-
-    def gaussian(self, side: int) -> Items:
-        return np.zeros((side, side))
 
 
 def releases(live: Live) -> list[Release]:
@@ -257,7 +250,7 @@ def test_several_slots_that_are_due_are_left_out_but_for_the_last_two() -> None:
 def exact(live: Live) -> Items:
     """The sums that server 0 would send now."""
     server = deepcopy(live.locals[0].server.slots)
-    server.source, server.ledger = Silent(), live.family.ledger(seeded=True)
+    server.source, server.ledger = NoNoise(), live.family.ledger(seeded=True)
     local = live.locals[0].server
     message = server.release(server.plan.releases - 1, local.users, local.visits)
     return read_sums(message.sums, 4, DIM)
@@ -393,7 +386,7 @@ def test_a_new_period_begins_with_nothing_and_a_new_budget() -> None:
     assert fresh[0].slot in (4, 5)
     assert live.ledger.mu > before
     assert live.ledger.period == 1
-    assert live.ledger.mu_of_period < live.ledger.allowed
+    assert live.ledger.mu_of_period < mu_of(*live.ledger.claimed)
     local.forget(0)
     local.forget(8)
     assert not slots.before.counts[0]
@@ -405,7 +398,7 @@ def test_a_new_period_begins_with_nothing_and_a_new_budget() -> None:
 
 def test_without_room_in_the_budget_nothing_begins() -> None:
     live = Live()
-    live.ledger.allowed = 1e-3
+    live.ledger.claimed = (1e-3, 1e-6)
     live.visit(300)
     assert not releases(live)
     assert live.ledger.exhausted

@@ -183,7 +183,7 @@ def visit(client: httpx.Client, rounds: int) -> None:
 
 
 def test_health_metrics_and_privacy_say_that_the_budget_is_used_up(tmp_path: Path) -> None:
-    model = Model(policy="cdp-fclub-dc", dim=DIM, parameters={"epsilon": 100.0, "delta": 0.1})
+    model = Model(policy="cdp-fclub-dc", dim=DIM, parameters={"epsilon": 60.0, "delta": 0.1})
     application, runner = local_app(local_settings(tmp_path, model=model))
     with serving(application) as client:
         while not client.get("/healthz").json()["privacy_exhausted"]:
@@ -192,8 +192,8 @@ def test_health_metrics_and_privacy_say_that_the_budget_is_used_up(tmp_path: Pat
         metrics = client.get("/metrics").text
         visit(client, 5)
     assert view["exhausted"]
-    assert view["claimed"] == {"epsilon": 100.0, "delta": 0.1}
-    assert view["spent"][0]["epsilon"] <= 100.0
+    assert view["claimed"] == {"epsilon": 60.0, "delta": 0.1}
+    assert view["spent"][0]["epsilon"] <= 60.0
     assert {"stream", "epoch", "mechanism", "releases", "observations", "mu", "epsilon"} == set(
         view["streams"][0]
     )

@@ -175,5 +175,5 @@ def test_a_store_is_bound_to_its_name_and_model(tmp_path: Path) -> None:
 
 def test_a_deployment_refuses_seeded_noise(tmp_path: Path) -> None:
     settings = LocalSettings(model=Model(policy="cdp-fclub-dc", dim=3), store=str(tmp_path / "s.db"))
-    with pytest.raises(PrivacyError, match="seed"):
+    with pytest.raises(PrivacyError, match="exact noise"):
         local_node(settings, SeededNoise(np.random.default_rng(0)))

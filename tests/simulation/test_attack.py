@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.random import SeedSequence
 
-from fclub.core.types import Matrix
+from fclub.core.lattice import Whole
+from fclub.core.types import Floats
 from fclub.errors import UnknownName
 from fclub.privacy.audit import audit
 from fclub.privacy.noise import SeededNoise
@@ -25,8 +26,8 @@ class Weak:
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
 
-    def gaussian(self, side: int) -> Matrix:
-        return 0.5 * self.rng.standard_normal((side, side))
+    def integers(self, deviations: Floats) -> Whole:
+        return SeededNoise(self.rng).integers(0.5 * deviations)
 
 
 class WeakPrinted(PolicyTarget):

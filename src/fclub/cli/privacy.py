@@ -40,6 +40,7 @@ def _spent(path: Path, delta: float | None) -> dict[str, object]:
         "given": ledger.level.given,
         "claimed": list(ledger.claimed),
         "mu": ledger.mu,
+        "distance": ledger.distance,
         **ledger.account(deltas),
         "unaccounted": sorted(ledger.flags),
         "seeded": ledger.seeded,
@@ -62,6 +63,7 @@ def privacy(
     constant: float | None = typer.Option(
         None, help="Value of the last feature if all items share it; rewards are then centred."
     ),
+    dim: int = typer.Option(10, help="Length of the features."),
     relief: float = typer.Option(2.0, help="How much more noise the constant's own entries get."),
     first: int = typer.Option(16, help="Observations before the first release."),
     ratio: float = typer.Option(2.0, help="Growth of the count from release to release."),
@@ -82,12 +84,14 @@ def privacy(
     if constant is not None:
         domain = Domain(1.0, -CENTRE, 1.0 - CENTRE, constant, relief)
     at = 0.1 if delta is None else delta
-    plan = plan_stream(epsilon, at, domain, mechanism, first, ratio)
+    plan = plan_stream(epsilon, at, domain, dim, mechanism, first, ratio)
+    distance = plan.mechanism.distance(len(plan.schedule))
     answer: dict[str, object] = {
         "mechanism": mechanism,
         "budget": [epsilon, at],
         "mu": plan.mu,
-        "epsilon_at_1e-5": epsilon_of(plan.mu, STRICT_DELTA),
+        "epsilon_at_1e-5": epsilon_of(plan.mu, STRICT_DELTA, distance),
+        "distance": distance,
         "sensitivity": plan.sensitivity,
         "releases": len(plan.schedule),
         "std": plan.mechanism.std,

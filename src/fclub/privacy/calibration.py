@@ -7,11 +7,11 @@ curve δ(ε) below: nothing is lost by keeping accounts in μ and converting at 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import exp, hypot, inf, isfinite, log, pi, sqrt
 
 from scipy.optimize import brentq
-from scipy.special import erfcx, ndtr
+from scipy.special import erfcx, ndtr, ndtri
 
 from fclub.config import require
 
@@ -44,25 +44,70 @@ def log_delta(epsilon: float, mu: float) -> float:
     return log_density + log(difference) if difference > 0.0 else -inf
 
 
-def delta_of(epsilon: float, mu: float) -> float:
-    """δ at which a μ-GDP mechanism is (ε, δ)-DP."""
+def delta_of(epsilon: float, mu: float, distance: float = 0.0) -> float:
+    """δ at which a mechanism is (ε, δ)-DP whose discrete noise is this far from a μ-GDP one.
+
+    `distance` bounds the total variation. Of two bounds the smaller counts (docs/privacy.md): the
+    total variation, charged at the best ε′ ≤ ε, and the ratio of probabilities.
+    """
     require(epsilon >= 0.0 and isfinite(epsilon), "epsilon must be a finite number from 0", epsilon)
     require(mu >= 0.0 and isfinite(mu), "mu must be a finite number from 0", mu)
-    return exp(log_delta(epsilon, mu))
+    if distance == 0.0:
+        return exp(log_delta(epsilon, mu))
+    ratio = _ratio(mu, distance)
+    bound = _added(min(epsilon, _turn(mu, distance)), mu, distance)
+    if ratio < min(1.0, epsilon / 2.0):
+        bound = min(bound, exp(log_delta(epsilon - 2.0 * ratio, mu) + ratio))
+    return bound
+
+
+def _added(epsilon: float, mu: float, distance: float) -> float:
+    """δ_μ(ε) + (1 + e^ε)·distance."""
+    return exp(log_delta(epsilon, mu)) + (1.0 + exp(epsilon)) * distance
+
+
+def _turn(mu: float, distance: float) -> float:
+    """Where `_added` is least: its derivative is e^ε·(distance − Φ(−μ/2−ε/μ))."""
+    return max(0.0, -mu * (float(ndtri(min(distance, 1.0))) + mu / 2.0))
+
+
+def _ratio(mu: float, distance: float) -> float:
+    """η: probabilities differ by at most e^η unless a draw is beyond 40 + μ deviations.
+
+    A draw of deviation s has η = (40 + μ)²/(8s²) and is 1/(48s²) of the distance.
+    """
+    return 6.0 * (40.0 + mu) ** 2 * distance
 
 
 def _check_delta(delta: float) -> None:
     require(0.0 < delta < 1.0, "delta must be between 0 and 1", delta)
 
 
-def epsilon_of(mu: float, delta: float) -> float:
-    """The smallest ε for which a μ-GDP mechanism is (ε, δ)-DP."""
+def epsilon_of(mu: float, delta: float, distance: float = 0.0) -> float:
+    """The smallest ε for which a mechanism that far from a μ-GDP one is (ε, δ)-DP; ∞ if none is."""
     require(mu >= 0.0 and isfinite(mu), "mu must be a finite number from 0", mu)
     _check_delta(delta)
 
     def excess(epsilon: float) -> float:
         return max(log_delta(epsilon, mu), _TINY) - log(delta)
 
+    def excess_added(epsilon: float) -> float:
+        return _added(epsilon, mu, distance) - delta
+
+    if distance == 0.0:
+        return _first_root(excess)
+    ratio = _ratio(mu, distance)
+    by_ratio = 2.0 * ratio + epsilon_of(mu, delta * exp(-ratio)) if ratio < 1.0 else inf
+    if excess_added(0.0) <= 0.0:
+        return 0.0
+    turn = _turn(mu, distance)
+    if excess_added(turn) >= 0.0:
+        return by_ratio
+    return min(by_ratio, float(brentq(excess_added, 0.0, turn, xtol=1e-12, rtol=1e-14)))
+
+
+def _first_root(excess: Callable[[float], float]) -> float:
+    """Where a decreasing function becomes 0; 0 if it is not above 0 there."""
     if excess(0.0) <= 0.0:
         return 0.0
     high = 1.0
@@ -85,6 +130,19 @@ def mu_of(epsilon: float, delta: float) -> float:
     while excess(high) < 0.0:
         high += 2.0
     return exp(float(brentq(excess, low, high, xtol=1e-14, rtol=1e-14)))
+
+
+def mu_within(epsilon: float, delta: float, distance: float) -> float:
+    """The largest μ that (ε, δ) allows where noise that is paid from all of it has this distance.
+
+    Less μ means more noise, whose distance is smaller. 0 where nothing is left.
+    """
+    ratio = _ratio(mu_of(epsilon, delta), distance)
+    left = delta - (1.0 + exp(min(epsilon, 700.0))) * distance
+    added = mu_of(epsilon, left) if left > 0.0 else 0.0
+    if ratio >= min(1.0, epsilon / 2.0):
+        return added
+    return max(added, mu_of(epsilon - 2.0 * ratio, delta * exp(-ratio)))
 
 
 def compose(costs: Iterable[float]) -> float:

@@ -3,6 +3,7 @@
 A stream is a sequence of releases with correlated noise. Streams of one epoch hold disjoint
 observations, so the epoch costs the most expensive of its streams (parallel composition). Data that
 is released again belongs to another epoch, and epochs add up: μ² = Σ_epochs max_streams μ².
+Noise is discrete, so μ holds up to a total variation, which adds up in the same way without squares.
 
 A ledger has a unit. With unit `event` μ is for one observation that is replaced. With unit `user` it is
 for all observations of one user, withdrawn, and twice as large if they are replaced; an epoch is then a
@@ -13,18 +14,19 @@ As a file a ledger is JSON lines: a header, then one entry per line in the order
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from math import inf, sqrt
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from fclub.errors import FclubError, InvalidFile, PrivacyError
-from fclub.privacy.calibration import STRICT_DELTA, epsilon_of, mu_of
+from fclub.privacy.calibration import STRICT_DELTA, delta_of, epsilon_of
 from fclub.privacy.levels import EVENT, Flag, Level, level_named
-from fclub.privacy.mechanisms import MECHANISMS, Mechanism
+from fclub.privacy.mechanisms import LEAST_STEPS, MECHANISMS, Mechanism
 
-FORMAT = "fclub-ledger/1"
+FORMAT = "fclub-ledger/2"
 _SLACK = 1.0 + 1e-9
 """Rounding that a stream calibrated to exactly the budget may need."""
 
@@ -32,10 +34,11 @@ _SLACK = 1.0 + 1e-9
 class ReleaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One entry: the opening of a stream (`releases` = 0) or releases that are about to leave.
 
-    `mechanism` adds symmetric Gaussian noise of base deviation `std` to increments whose whitened
-    sensitivity at deviation 1 is `sensitivity`, for at most `provision` releases. `sequence` is the
-    number of releases of the stream before this entry, `observations` what these ones add. `mu` is
-    what the stream has cost the `unit` once they have left.
+    `mechanism` adds noise of base deviation `std`, in multiples of `step`, to `entries` numbers whose
+    whitened sensitivity at deviation 1 is `sensitivity`, for at most `provision` releases.
+    `sequence` is the number of releases of the stream before this entry, `observations` what these
+    ones add. `mu` and the total variation `distance` are what the stream has cost the `unit` once they
+    have left.
     """
 
     stream: str
@@ -46,8 +49,11 @@ class ReleaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     mechanism: str
     provision: int
     std: float
+    step: float
+    entries: int
     sensitivity: float
     mu: float
+    distance: float
     unit: str = EVENT
 
 
@@ -63,6 +69,16 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     unit: str = EVENT
 
 
+class Cost(NamedTuple):
+    """At most this total variation from what is μ-GDP."""
+
+    mu: float
+    distance: float
+
+
+NOTHING = Cost(0.0, 0.0)
+
+
 class Stream:
     """An open stream, of which `sequence` releases with all their `observations` have been entered."""
 
@@ -70,13 +86,15 @@ class Stream:
         self.mechanism, self.sensitivity, self.epoch = mechanism, sensitivity, epoch
         self.sequence = self.observations = 0
 
-    def cost(self, sequence: int) -> float:
-        return self.sensitivity * self.mechanism.charged(sequence) / self.mechanism.std
+    def cost(self, sequence: int) -> Cost:
+        """What it has cost after this number of releases."""
+        mechanism = self.mechanism
+        return Cost(mechanism.cost(self.sensitivity, sequence), mechanism.distance(sequence))
 
     @property
     def mu(self) -> float:
         """What it has cost so far."""
-        return self.cost(self.sequence)
+        return self.cost(self.sequence).mu
 
 
 Sink = Callable[[ReleaseEvent], None]
@@ -106,14 +124,16 @@ class Ledger:
         self.level, self.claimed, self.flags = level, (epsilon, delta), frozenset(flags)
         self.seeded, self.sink, self.keep, self.unit = seeded, sink, keep, unit
         level.check(self.flags)
-        self.allowed = mu_of(epsilon, delta)
         self.restore(())
 
     @staticmethod
     def of(header: Header) -> Ledger:
         """An empty ledger with the claim of a stored one."""
         if header.format != FORMAT:
-            raise InvalidFile(f"a ledger of format {header.format!r}, expected {FORMAT!r}")
+            raise InvalidFile(
+                f"a ledger of format {header.format!r}, expected {FORMAT!r}; one that an older version "
+                "has written is read by that version"
+            )
         level = level_named(header.level)
         claim = level, header.epsilon, header.delta, header.flags, header.seeded
         return Ledger(*claim, unit=header.unit)
@@ -123,7 +143,7 @@ class Ledger:
         self.exhausted = False
         self.events: list[ReleaseEvent] = []
         self.streams: dict[str, Stream] = {}
-        self._epochs: dict[int, float] = {}
+        self._epochs: dict[int, Cost] = {}
         sink, self.sink = self.sink, None
         for event in events:
             self.replay(event)
@@ -132,7 +152,12 @@ class Ledger:
     @property
     def mu(self) -> float:
         """What the most exposed observation or user has cost so far."""
-        return sqrt(sum(self._epochs.values()))
+        return _total(self._epochs.values()).mu
+
+    @property
+    def distance(self) -> float:
+        """The total variation up to which this holds, since noise is discrete."""
+        return _total(self._epochs.values()).distance
 
     @property
     def period(self) -> int:
@@ -141,24 +166,29 @@ class Ledger:
 
     @property
     def mu_of_period(self) -> float:
-        return sqrt(self._epochs.get(self.period, 0.0))
+        return self._epochs.get(self.period, NOTHING).mu
 
     def spent(self, delta: float) -> float:
         """ε at this δ."""
-        return epsilon_of(self.mu, delta)
+        return epsilon_of(self.mu, delta, self.distance)
+
+    def _allows(self, total: Cost) -> bool:
+        epsilon, delta = self.claimed
+        return delta_of(epsilon, *total) <= delta * _SLACK
 
     def account(self, deltas: Iterable[float]) -> dict[str, object]:
         """What was spent, with its unit; of users also for data that are replaced, and by period."""
 
-        def at_all(mu: float) -> list[list[float]]:
-            return [[epsilon_of(mu, delta), delta] for delta in at]
+        def at_all(mu: float, distance: float) -> list[list[float]]:
+            return [[epsilon_of(mu, delta, distance), delta] for delta in at]
 
-        at = list(deltas)
-        shown: dict[str, object] = {"unit": self.unit, "spent": at_all(self.mu)}
+        at, distance = list(deltas), self.distance
+        shown: dict[str, object] = {"unit": self.unit, "spent": at_all(self.mu, distance)}
         if self.unit == EVENT:
             return shown
-        period = {"number": self.period, "spent": at_all(self.mu_of_period)}
-        return shown | {"spent_if_replaced": at_all(2.0 * self.mu), "period": period}
+        period = self._epochs.get(self.period, NOTHING)
+        last = {"number": self.period, "spent": at_all(*period)}
+        return shown | {"spent_if_replaced": at_all(2.0 * self.mu, distance), "period": last}
 
     def is_open(self, stream: str) -> bool:
         """Whether a stream was started: it is paid once, also when its first release then fails."""
@@ -166,10 +196,10 @@ class Ledger:
 
     def admits(self, mechanism: Mechanism, sensitivity: float, epoch: int = 0) -> bool:
         """Whether the budget allows one more stream, used to its end; remembers a refusal."""
-        stream = Stream(mechanism, sensitivity, epoch)
-        _, total = self._after(stream, mechanism.releases)
-        self.exhausted |= total > self.allowed * _SLACK
-        return total <= self.allowed * _SLACK
+        _, total = self._after(Stream(mechanism, sensitivity, epoch), mechanism.releases)
+        allowed = self._allows(total)
+        self.exhausted |= not allowed
+        return allowed
 
     def open(
         self, stream: str, mechanism: Mechanism, sensitivity: float, epoch: int = 0
@@ -179,7 +209,8 @@ class Ledger:
             raise PrivacyError(f"the ledger cannot account for a {type(mechanism).__name__}")
         if stream in self.streams:
             raise PrivacyError(f"stream {stream!r} was already opened")
-        if not (0.0 < mechanism.std < inf and 0.0 < sensitivity < inf and mechanism.releases >= 1):
+        enough = 0.0 < LEAST_STEPS * mechanism.step <= mechanism.std < inf and mechanism.entries >= 1
+        if not (enough and 0.0 < sensitivity < inf and mechanism.releases >= 1):
             raise PrivacyError(f"stream {stream!r} has no noise that could be accounted for")
         account = Stream(mechanism, sensitivity, epoch)
         entered = self._enter(stream, account, 0, 0)
@@ -197,21 +228,24 @@ class Ledger:
             raise PrivacyError(f"stream {stream!r} has used its {account.mechanism.releases} releases")
         return self._enter(stream, account, releases, observations)
 
-    def _after(self, account: Stream, releases: int) -> tuple[float, float]:
-        """μ² of the stream's epoch, and μ of what the budget is for, once it has made `releases`."""
-        before = self._epochs.get(account.epoch, 0.0)
-        mu = account.cost(releases)
-        after = max(before, mu * mu)
-        others = sum(self._epochs.values()) - before if self.unit == EVENT else 0.0
-        return after, sqrt(others + after)
+    def _after(self, account: Stream, releases: int) -> tuple[Cost, Cost]:
+        """What the stream's epoch, and what the budget is for, has cost once it has made `releases`."""
+        cost, before = account.cost(releases), self._epochs.get(account.epoch, NOTHING)
+        after = Cost(max(before.mu, cost.mu), max(before.distance, cost.distance))
+        if self.unit != EVENT:
+            return after, after
+        others = (cost for epoch, cost in self._epochs.items() if epoch != account.epoch)
+        return after, _total([*others, after])
 
     def _enter(self, stream: str, account: Stream, releases: int, observations: int) -> ReleaseEvent:
         after, total = self._after(account, account.sequence + releases)
-        if total > self.allowed * _SLACK:
+        epsilon, delta = self.claimed
+        if not self._allows(total):
             raise PrivacyError(
-                f"stream {stream!r} would bring the cost to μ={total:.6g}, "
-                f"the budget allows {self.allowed:.6g}"
+                f"stream {stream!r} would bring the cost to μ={total.mu:.6g}, "
+                f"δ={delta_of(epsilon, *total):.6g} at ε={epsilon:g}; the budget allows {delta:g}"
             )
+        cost = account.cost(account.sequence + releases)
         event = ReleaseEvent(
             stream=stream,
             epoch=account.epoch,
@@ -221,8 +255,11 @@ class Ledger:
             mechanism=account.mechanism.name,
             provision=account.mechanism.releases,
             std=account.mechanism.std,
+            step=account.mechanism.step,
+            entries=account.mechanism.entries,
             sensitivity=account.sensitivity,
-            mu=account.cost(account.sequence + releases),
+            mu=cost.mu,
+            distance=cost.distance,
             unit=self.unit,
         )
         if self.sink is not None:
@@ -240,7 +277,7 @@ class Ledger:
             kind = MECHANISMS.get(event.mechanism)
             if kind is None:
                 raise PrivacyError(f"the ledger cannot account for {event.mechanism!r}")
-            mechanism = kind(event.provision, event.std)
+            mechanism = kind(event.provision, event.std, event.entries, event.step)
             entered = self.open(event.stream, mechanism, event.sensitivity, event.epoch)
         else:
             entered = self.release(event.stream, event.observations, event.releases)
@@ -259,10 +296,16 @@ class Ledger:
         return {
             "claimed": [epsilon, delta],
             **self.account((delta, STRICT_DELTA)),
+            "distance": self.distance,
             "notion": self.level.name,
             "unaccounted": sorted(str(flag) for flag in self.flags),
             "seeded": self.seeded,
         }
+
+
+def _total(costs: Collection[Cost]) -> Cost:
+    """Epochs add up."""
+    return Cost(sqrt(sum(cost.mu**2 for cost in costs)), sum(cost.distance for cost in costs))
 
 
 _encoder = msgspec.json.Encoder()

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from math import sqrt
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from scipy.special import ndtri
 
-from fclub.core.types import Matrix
+from fclub.core.lattice import STEP, Whole
+from fclub.core.types import Floats, Matrix
 from fclub.errors import PrivacyError
 from fclub.extras import need
 
+LARGEST = 2.0**52
+"""Beyond this deviation a draw could leave 64 bits, where sampling saturates."""
+
 
 class NoiseSource(Protocol):
-    """Independent standard normal numbers. The seed of a `seeded` source is enough to remove them."""
+    """Independent whole numbers. The seed of a `seeded` source is enough to remove them."""
 
     @property
     def seeded(self) -> bool: ...
 
-    def gaussian(self, side: int) -> Matrix:
-        """A fresh side × side matrix."""
+    def integers(self, deviations: Floats) -> Whole:
+        """Fresh noise for every entry, with this deviation; 0 where the deviation is 0."""
 
 
 class NoNoise:
@@ -29,66 +31,83 @@ class NoNoise:
 
     seeded: ClassVar[bool] = False
 
-    def gaussian(self, side: int) -> Matrix:
-        return np.zeros((0, 0))
+    def integers(self, deviations: Floats) -> Whole:
+        return np.zeros(np.shape(deviations), dtype=np.int64)
 
 
 class SeededNoise:
-    """Reproducible noise for simulation. With its seed anyone can remove it: never deploy this."""
+    """Reproducible noise for simulation: normal doubles, rounded to whole numbers.
+
+    With its seed anyone can remove it: never deploy this.
+    """
 
     seeded: ClassVar[bool] = True
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
 
-    def gaussian(self, side: int) -> Matrix:
-        return self.rng.standard_normal((side, side))
-
-
-class SecureNoise:
-    """Normal numbers from the operating system's entropy, which no one can replay.
-
-    Every number is the sum of four independent ones over 2, each the inverse distribution function at
-    the midpoint of one of 2⁵² equal cells. Doubles are not the reals: the set of sums a double can
-    take depends slightly on the data, and attacks on single samples exploit that. Four summands make
-    the inversion they rely on infeasible in practice; it is a mitigation, not a proof.
-    """
-
-    seeded: ClassVar[bool] = False
-    summands: ClassVar[int] = 4
-
-    def gaussian(self, side: int) -> Matrix:
-        size = self.summands * side * side
-        cells = np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(12)
-        normal: Matrix = ndtri((cells + 0.5) * 2.0**-52)
-        total: Matrix = normal.reshape(self.summands, side, side).sum(axis=0)
-        return total / sqrt(self.summands)
+    def integers(self, deviations: Floats) -> Whole:
+        """Draws for entries without deviation too, so that a seed's draws stay in place."""
+        _check(deviations)
+        return np.rint(deviations * self.rng.standard_normal(deviations.shape)).astype(np.int64)
 
 
 class DiscreteNoise:
-    """Discrete Gaussian on a grid of 2⁻²⁰, sampled exactly by OpenDP (extra `opendp`).
+    """The discrete Gaussian, sampled exactly by OpenDP from the operating system's entropy.
 
-    No double is involved in drawing, so sampling itself cannot betray anything. Scaling the draw and
-    adding it to statistics is still done in doubles, as with `SecureNoise`.
+    Its probabilities are proportional to exp(−k²/2s²) on the whole numbers k, s being the deviation;
+    no double is involved in drawing.
     """
 
     seeded: ClassVar[bool] = False
-    steps: ClassVar[float] = 2.0**20
 
     def __init__(self) -> None:
-        dp = need("opendp.prelude", "discrete noise", "opendp")
-        dp.enable_features("contrib")
-        domain, metric = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
-        self._draw: Any = dp.m.make_gaussian(domain, metric, scale=self.steps)
+        self._dp: Any = need("opendp.prelude", "exact noise", "service")
+        self._dp.enable_features("contrib")
+        # The default integer has 32 bits and saturates.
+        self._space = (
+            self._dp.vector_domain(self._dp.atom_domain(T="i64")),
+            self._dp.l2_distance(T=float),
+        )
+        self._samplers: dict[float, Any] = {}
 
-    def gaussian(self, side: int) -> Matrix:
-        whole = self._draw([0] * (side * side))
-        return np.array(whole, dtype=np.float64).reshape(side, side) / self.steps
+    def integers(self, deviations: Floats) -> Whole:
+        _check(deviations)
+        drawn = np.zeros(np.shape(deviations), dtype=np.int64)
+        for scale in np.unique(deviations[deviations > 0.0]):
+            places = deviations == scale
+            drawn[places] = self._sampler(float(scale))([0] * int(np.count_nonzero(places)))
+        return drawn
+
+    def _sampler(self, scale: float) -> Any:
+        """A policy has few deviations; one that invents new ones for ever must not fill the memory."""
+        if len(self._samplers) >= 256:
+            self._samplers.clear()
+        if scale not in self._samplers:
+            self._samplers[scale] = self._dp.m.make_gaussian(*self._space, scale=scale)
+        return self._samplers[scale]
 
 
-def require_secure(source: NoiseSource) -> None:
-    """A deployment that promises privacy calls this before it starts."""
-    if source.seeded:
-        raise PrivacyError("a deployment cannot draw its noise from a seed; use secure noise")
-    if isinstance(source, NoNoise):
-        raise PrivacyError("a deployment that promises privacy cannot run without noise")
+def _check(deviations: Floats) -> None:
+    if not np.all((deviations >= 0.0) & (deviations <= LARGEST)):
+        raise PrivacyError("noise without a deviation that 64 bits can hold")
+
+
+def symmetric(source: NoiseSource, deviations: Matrix) -> Matrix:
+    """Noise for a symmetric matrix, in multiples of `STEP`: the upper triangle is drawn and mirrored.
+
+    The diagonal has √2 times its deviation. It is drawn with that: the sum of two discrete Gaussians
+    is none.
+    """
+    rows, columns = np.triu_indices(len(deviations))
+    scale = np.where(rows == columns, sqrt(2.0), 1.0) / STEP
+    noise = np.empty_like(deviations)
+    noise[rows, columns] = source.integers(deviations[rows, columns] * scale) * STEP
+    noise[columns, rows] = noise[rows, columns]
+    return noise
+
+
+def require_exact(source: NoiseSource) -> None:
+    """A deployment that promises privacy calls this before it starts: it takes no other source."""
+    if not isinstance(source, DiscreteNoise):
+        raise PrivacyError("a deployment draws exact noise from the operating system, and no other")

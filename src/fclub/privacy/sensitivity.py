@@ -14,6 +14,7 @@ import numpy as np
 
 from fclub.config import require
 from fclub.core.inputs import NORM_TOLERANCE
+from fclub.core.lattice import GRID, on_grid
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidFeatures, InvalidReward
 
@@ -44,8 +45,9 @@ class Domain:
         if self.constant is None:
             require(self.relief == 1.0, "relief needs a shared constant coordinate", self.relief)
         else:
-            inside = 0.0 < self.constant <= self.norm
-            require(inside, f"constant must be above 0 and at most {self.norm:g}", self.constant)
+            inside = GRID <= self.constant <= self.norm
+            limits = f"{GRID:g} to {self.norm:g}"
+            require(inside, f"constant must be from {limits}", self.constant)
 
     @staticmethod
     def of(constant: float | None, relief: float = 2.0) -> Domain:
@@ -78,13 +80,15 @@ class _Worst:
     rewards: tuple[float, float]
 
 
-def _worst(domain: Domain) -> _Worst:
-    """Maximise the squared whitened distance; see `sensitivity`."""
+def _worst(domain: Domain, dim: int) -> _Worst:
+    """Maximise the squared whitened distance of rounded observations; see `sensitivity`."""
     a = domain.constant or 0.0
-    R = (domain.norm + NORM_TOLERANCE) ** 2 - a * a
-    wa = (a / domain.relief) ** 2
-    most = _Worst(0.0, 0.0, (domain.low, domain.low))
-    for y, z in product((domain.low, domain.high), repeat=2):
+    free = max(0.0, (domain.norm + NORM_TOLERANCE) ** 2 - max(0.0, a - NORM_TOLERANCE) ** 2)
+    R = (sqrt(free) + sqrt(dim) * GRID / 2.0) ** 2
+    wa = (on_grid(a) / domain.relief) ** 2
+    rewards = on_grid(domain.low), on_grid(domain.high)
+    most = _Worst(0.0, 0.0, rewards)
+    for y, z in product(rewards, repeat=2):
         p = min(max(-(wa + y * z), -R), R)
         gram = R * R - p * p + 2.0 * wa * (R - p)
         moment = R * (y * y + z * z) - 2.0 * y * z * p + wa * (y - z) ** 2
@@ -93,20 +97,22 @@ def _worst(domain: Domain) -> _Worst:
     return most
 
 
-def sensitivity(domain: Domain) -> float:
+def sensitivity(domain: Domain, dim: int) -> float:
     """Δ: the largest whitened distance between two observations, so that one release costs μ = Δ/σ.
+
+    Of observations as they are summed: on the grid, where rounding may have made v longer.
 
     With x = (v, a), R = max‖v‖², p = ⟨v, v′⟩ and w = 1/relief², the squared distance is at most
     R² − p² + 2wa²(R − p) + R(y² + y′²) − 2yy′p + wa²(y − y′)²: concave in p, convex in (y, y′), so the
     maximum is at an end of both reward ranges and at the clipped vertex p = −(wa² + yy′). Attained
     when v has at least two coordinates. Without a constant coordinate a = 0.
     """
-    return sqrt(_worst(domain).square)
+    return sqrt(_worst(domain, dim).square)
 
 
 def worst_pair(domain: Domain, dim: int) -> tuple[tuple[Vector, float], tuple[Vector, float]]:
-    """Two observations (x, y) that attain the sensitivity, but for the tolerance of the norm."""
-    worst = _worst(domain)
+    """Two observations (x, y) that attain the sensitivity, but for tolerance and rounding."""
+    worst = _worst(domain, dim)
     room = domain.norm**2 - (domain.constant or 0.0) ** 2
     free = dim - (domain.constant is not None)
     require(free >= 2, "the worst pair needs two coordinates beside the constant", dim)
@@ -133,26 +139,52 @@ def entry_std(domain: Domain, dim: int, std: float) -> Matrix:
     return scale
 
 
-def noised_places(domain: Domain, dim: int) -> tuple[Indices, Indices]:
-    """Rows and columns of the upper triangle that carry noise: all but corner and constant²."""
+def released_places(dim: int) -> tuple[Indices, Indices]:
+    """Rows and columns of the entries that are released: the upper triangle without its corner."""
     rows, columns = np.triu_indices(dim + 1)
-    noised = entry_std(domain, dim, 1.0)[rows, columns] > 0.0
-    return rows[noised].astype(np.int64), columns[noised].astype(np.int64)
+    return rows[:-1].astype(np.int64), columns[:-1].astype(np.int64)
 
 
-def noised_entries(gram: Floats, moment: Floats, domain: Domain) -> Floats:
-    """The entries of one (or many: leading axes) pair that carry noise, in a row."""
+def released_entries(gram: Floats, moment: Floats) -> Floats:
+    """The distinct entries of one (or many: leading axes) pair, in a row."""
     dim = moment.shape[-1]
     both = np.zeros((*moment.shape[:-1], dim + 1, dim + 1))
     both[..., :dim, :dim] = gram
     both[..., :dim, dim] = moment
-    rows, columns = noised_places(domain, dim)
+    rows, columns = released_places(dim)
     return both[..., rows, columns]
+
+
+def pair_of(entries: Floats, dim: int) -> tuple[Floats, Floats]:
+    """The inverse of `released_entries`."""
+    rows, columns = released_places(dim)
+    both = np.zeros((*entries.shape[:-1], dim + 1, dim + 1))
+    both[..., rows, columns] = both[..., columns, rows] = entries
+    return both[..., :dim, :dim], both[..., :dim, dim]
+
+
+def released_std(domain: Domain, dim: int, std: float) -> Vector:
+    """Deviation of each of the released entries: √2 times more on the diagonal."""
+    rows, columns = released_places(dim)
+    scale: Vector = np.where(rows == columns, sqrt(2.0), 1.0)
+    return entry_std(domain, dim, std)[rows, columns] * scale
+
+
+def noised_places(domain: Domain, dim: int) -> tuple[Indices, Indices]:
+    """Rows and columns of those that carry noise: all but constant²."""
+    rows, columns = released_places(dim)
+    noised = released_std(domain, dim, 1.0) > 0.0
+    return rows[noised], columns[noised]
+
+
+def noised_entries(gram: Floats, moment: Floats, domain: Domain) -> Floats:
+    """The entries that carry noise, in a row."""
+    noised = released_std(domain, moment.shape[-1], 1.0) > 0.0
+    return released_entries(gram, moment)[..., noised]
 
 
 def noised_variances(domain: Domain, dim: int, std: float) -> Vector:
     """Variances of these entries where the base deviation is `std`."""
-    rows, columns = noised_places(domain, dim)
-    deviations = entry_std(domain, dim, std)[rows, columns]
-    variances: Vector = deviations**2 * np.where(rows == columns, 2.0, 1.0)
+    deviations = released_std(domain, dim, std)
+    variances: Vector = deviations[deviations > 0.0] ** 2
     return variances

@@ -36,7 +36,8 @@ class SlotPlan:
     """`releases` slots over a period; slot r is due once users have made `visits[r]` visits on average.
 
     `mu` is what all of them cost together for a user whose data are withdrawn. One user adds at most
-    `steps` lattice steps to a slot, and the noise has the deviation `deviation` in lattice steps.
+    `steps` lattice steps to a slot, and the noise of each of its `entries` has so many steps as its
+    `deviation`.
     """
 
     mu: float
@@ -45,6 +46,7 @@ class SlotPlan:
     growth: float
     contribution: float
     steps: int
+    entries: int
 
     @property
     def deviation(self) -> float:
@@ -53,7 +55,7 @@ class SlotPlan:
     @property
     def mechanism(self) -> Slots:
         """What the ledger accounts for, in units of the largest contribution."""
-        return Slots(self.releases, self.deviation / self.steps)
+        return Slots(self.releases, self.deviation / self.steps, self.entries, 1.0 / self.steps)
 
     @cached_property
     def visits(self) -> list[float]:
@@ -103,7 +105,7 @@ def plan_slots(
     require(rounding < delta, f"delta must be above {rounding:.3g} for this epsilon", delta)
     mu = mu_of(epsilon, delta - rounding)
     steps = ceil(fineness * mu / sqrt(releases))
-    return SlotPlan(mu, releases, first, growth, contribution, steps)
+    return SlotPlan(mu, releases, first, growth, contribution, steps, entries)
 
 
 def _rounding(epsilon: float, draws: int, fineness: float) -> float:
@@ -113,5 +115,4 @@ def _rounding(epsilon: float, draws: int, fineness: float) -> float:
 
 def draw_whole(source: NoiseSource, entries: int, deviation: float) -> Counts:
     """Noise in whole lattice steps."""
-    normal = source.gaussian(ceil(sqrt(entries))).ravel()[:entries]
-    return np.rint(deviation * normal).astype(np.int64)
+    return source.integers(np.full(entries, deviation))

@@ -1,4 +1,4 @@
-"""What the audit attacks inside this package: a stream of releases through the real kernels."""
+"""What the audit attacks inside this package: a stream of releases through the real arithmetic."""
 
 from __future__ import annotations
 
@@ -8,48 +8,52 @@ from typing import Any
 
 import numpy as np
 
-from fclub.core.noise import advance_tree, privatize_increment
-from fclub.core.types import Counts, Floats, Matrix, Vector
+from fclub.core.lattice import STEP, Whole, on_grid, snap, whole
+from fclub.core.types import Counts, Floats, Vector
 from fclub.privacy.audit import Claim, Data, Released
-from fclub.privacy.mechanisms import Mechanism, calibrate
+from fclub.privacy.encoding import decode, encode
+from fclub.privacy.mechanisms import Increments, Mechanism, Tree, calibrate
 from fclub.privacy.noise import NoiseSource
-from fclub.privacy.sensitivity import Domain, entry_std, noised_entries, noised_variances, sensitivity
+from fclub.privacy.sensitivity import (
+    Domain,
+    noised_places,
+    noised_variances,
+    released_entries,
+    released_std,
+    sensitivity,
+)
 
-Send = Callable[[Floats, Floats, Floats, Matrix], None]
-"""Turns exact increments into messages in place: gram (trials, releases, d, d), moment, draws, and the
-deviation of each entry."""
+Send = Callable[[Whole, NoiseSource, Vector], Floats]
+"""Turns increments, in steps, into the prefix sums that are released, in steps: (trials, releases,
+entries), given a source of noise and the deviation of each entry."""
 
 Cut = Callable[[Data, Counts], Counts]
 """The counts at which a stream releases, given the data (which must not matter) and the schedule."""
 
 
-def send_increments(gram: Floats, moment: Floats, draws: Floats, deviations: Matrix) -> None:
+def noise_like(increments: Whole, source: NoiseSource, deviations: Vector) -> Whole:
+    """Independent noise for every entry of every release."""
+    return source.integers(np.broadcast_to(deviations, increments.shape))
+
+
+def send_increments(increments: Whole, source: NoiseSource, deviations: Vector) -> Floats:
     """The square-root factorization as servers run it."""
-    trials, releases = draws.shape[:2]
-    for trial in range(trials):
-        past, noise = np.zeros_like(draws[trial]), np.zeros_like(deviations)
-        for step in range(releases):
-            sent = gram[trial, step], moment[trial, step]
-            privatize_increment(past, noise, step, draws[trial, step], deviations, *sent)
+    mechanism = Increments(increments.shape[1], 1.0)
+    factor, noise = mechanism.factor(mechanism.releases), noise_like(increments, source, deviations)
+    prefixes = np.zeros(increments.shape)
+    for trial, exact in enumerate(increments):
+        encoded = [encode(w[: k + 1], exact[: k + 1]) for k, w in enumerate(mechanism.encoder)]
+        released = np.array(encoded) + noise[trial]
+        for k, weights in enumerate(factor):
+            prefixes[trial, k] = decode(weights[: k + 1], released[: k + 1]) / STEP
+    return prefixes
 
 
-def send_tree(gram: Floats, moment: Floats, draws: Floats, deviations: Matrix) -> None:
-    """The printed tree, sending growths of the partial sums."""
-    trials, releases, side, _ = draws.shape
-    noise = np.zeros_like(draws)
-    for trial in range(trials):
-        nodes = np.zeros((releases.bit_length(), side, side))
-        for step in range(releases):
-            advance_tree(nodes, step + 1, draws[trial, step], 1.0, noise[trial, step])
-    add_growth(gram, moment, noise * deviations)
-
-
-def add_growth(gram: Floats, moment: Floats, noise: Floats) -> None:
-    """Add what the noise of the prefixes gains from each release to the next."""
-    d = moment.shape[-1]
-    growth = np.diff(noise, axis=1, prepend=0.0)
-    gram += growth[..., :d, :d]
-    moment += growth[..., :d, d]
+def send_tree(increments: Whole, source: NoiseSource, deviations: Vector) -> Floats:
+    """The printed tree."""
+    nodes = noise_like(increments, source, deviations)
+    factor = Tree(increments.shape[1], 1.0).factor(increments.shape[1])
+    return np.asarray(np.cumsum(increments, axis=1) + np.einsum("tj,njp->ntp", factor, nodes))
 
 
 def on_schedule(data: Data, schedule: Counts) -> Counts:
@@ -80,35 +84,37 @@ class StreamTarget:
     def claim(self) -> Claim:
         """The increments' noise is std·D L z with D the difference of neighbours, entry by entry."""
         k = len(self.schedule)
-        cost = sensitivity(self.domain) * self.mechanism.charged(k) / self.mechanism.std
+        cost = self.mechanism.cost(sensitivity(self.domain, self.dim), k)
         growth = np.diff(self.mechanism.factor(k), axis=0, prepend=0.0)
         variances = noised_variances(self.domain, self.dim, self.mechanism.std)
         covariance: Any = np.kron(growth @ growth.T, np.diag(variances))
         return Claim(cost, covariance)
 
     def expected(self, data: Data) -> Vector:
-        gram, moment = self._increments(data, np.array(self.schedule))
-        return noised_entries(gram, moment, self.domain).ravel()
+        noised = self._deviations > 0.0
+        return np.asarray(self._increments(data, np.array(self.schedule))[:, noised].ravel() * STEP)
 
-    def _increments(self, data: Data, counts: Counts) -> tuple[Floats, Floats]:
-        outer = data.features[:, :, None] * data.features[:, None, :]
+    @property
+    def _deviations(self) -> Vector:
+        return released_std(self.domain, self.dim, self.mechanism.std) / STEP
+
+    def _increments(self, data: Data, counts: Counts) -> Whole:
+        """Sums of rounded observations, in steps."""
+        x = np.array([snap(row, self.domain.constant or 0.0) for row in data.features])
+        y = np.array([on_grid(reward) for reward in data.rewards])
+        each = released_entries(x[:, :, None] * x[:, None, :], x * y[:, None])
         starts = np.concatenate([[0], counts[:-1]])
-        gram = np.array([outer[a:b].sum(axis=0) for a, b in zip(starts, counts, strict=True)])
-        products = data.features * data.rewards[:, None]
-        moment = np.array([products[a:b].sum(axis=0) for a, b in zip(starts, counts, strict=True)])
-        return gram, moment
+        return whole(np.array([each[a:b].sum(axis=0) for a, b in zip(starts, counts, strict=True)]))
 
     def release(self, data: Data, trials: int) -> Released:
         """Independent runs of the stream; the square of the constant is sent without noise."""
         counts = self.cut(data, np.array(self.schedule))
-        gram, moment = (np.stack([exact] * trials) for exact in self._increments(data, counts))
-        draws = np.array([self.noise.gaussian(self.dim + 1) for _ in range(trials * len(counts))])
-        draws = draws.reshape(trials, len(counts), self.dim + 1, self.dim + 1)
-        self.send(gram, moment, draws, entry_std(self.domain, self.dim, self.mechanism.std))
+        increments = np.stack([self._increments(data, counts)] * trials)
+        prefixes = self.send(increments, self.noise, self._deviations)
+        sent, noised = np.diff(prefixes, axis=1, prepend=0.0) * STEP, self._deviations > 0.0
         plain = np.tile(counts.astype(np.float64), (trials, 1))
-        if self.domain.constant is not None:
-            plain = np.concatenate([plain, gram[..., -1, -1]], axis=1)
-        return Released(noised_entries(gram, moment, self.domain).reshape(trials, -1), plain)
+        plain = np.concatenate([plain, sent[..., ~noised].reshape(trials, -1)], axis=1)
+        return Released(sent[..., noised].reshape(trials, -1), plain)
 
 
 def stream_target(
@@ -120,5 +126,6 @@ def stream_target(
     noise: NoiseSource,
 ) -> StreamTarget:
     """An honest stream that costs exactly μ."""
-    mechanism = calibrate(name, mu, sensitivity(domain), len(schedule))
+    entries = len(noised_places(domain, dim)[0])
+    mechanism = calibrate(name, mu, sensitivity(domain, dim), len(schedule), entries)
     return StreamTarget(mechanism, domain, dim, schedule, noise, SENDERS[name])

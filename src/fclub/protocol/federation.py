@@ -12,7 +12,7 @@ from numpy.random import SeedSequence
 from fclub.core.packing import inside, under
 from fclub.core.types import Indices
 from fclub.privacy.ledger import ReleaseEvent
-from fclub.privacy.noise import NoiseSource, NoNoise, SecureNoise, SeededNoise
+from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise, SeededNoise
 from fclub.protocol.link import Communications, InProcessLink
 from fclub.protocol.seam import Family, LocalServer, Place, State
 
@@ -56,7 +56,7 @@ class Federation:
     def _noise(self) -> NoiseSource:
         if self.family.privacy is None:
             return NoNoise()
-        return SeededNoise(self.rng) if self.seeded else SecureNoise()
+        return SeededNoise(self.rng) if self.seeded else DiscreteNoise()
 
     def advance(self, observations: int) -> None:
         """Start a phase if this number of observations calls for one."""

@@ -14,6 +14,7 @@ from math import isnan, sqrt
 import numpy as np
 
 from fclub.core.kernels import largest_entry, log_determinant, trace
+from fclub.core.lattice import GRID, is_whole
 from fclub.core.statistics import Statistics
 from fclub.errors import InvalidMessage
 
@@ -36,8 +37,11 @@ def check_statistics(statistics: Statistics, shift: float, std: float) -> None:
     count, d = statistics.count, statistics.dim
     if not 0 <= count <= MAX_COUNT:
         raise InvalidMessage(f"statistics count {count} observations")
+    if std > 0.0 and not (is_whole(statistics.gram) and is_whole(statistics.moment)):
+        raise InvalidMessage("released statistics that are not on the lattice")
     noise = DEVIATIONS * std * sqrt(2.0 * d)
-    slack = ROUNDING * (1.0 + count)
+    # On the grid a vector may be longer than 1 by √d·GRID/2.
+    slack = (ROUNDING + 1.01 * sqrt(d) * GRID) * (1.0 + count)
     if largest_entry(statistics.gram) > count + shift + noise + slack:
         raise InvalidMessage(f"an entry beyond its {count} observations")
     if largest_entry(statistics.moment.reshape(1, -1)) > count + noise + slack:

@@ -16,7 +16,7 @@ from fclub.environments.world import HALF
 from fclub.errors import UnknownName
 from fclub.privacy.audit import Claim, Data, Released, Target
 from fclub.privacy.calibration import mu_of
-from fclub.privacy.noise import SecureNoise
+from fclub.privacy.noise import DiscreteNoise
 from fclub.privacy.sensitivity import CENTRE, Domain, noised_entries, noised_variances
 from fclub.privacy.targets import stream_target
 from fclub.protocol.families import FAMILIES, make_family
@@ -130,7 +130,7 @@ def _numbers(value: Any) -> Iterator[float]:
 def _stream(name: str, epsilon: float, delta: float) -> Target:
     """A short stream in the authors' domain: centred rewards beside a constant 1/√2."""
     mu, domain = mu_of(epsilon, delta), Domain.of(HALF)
-    return stream_target(name, mu, domain, 3, (2, 4, 7), SecureNoise())
+    return stream_target(name, mu, domain, 3, (2, 4, 7), DiscreteNoise())
 
 
 TARGETS: dict[str, Callable[[float, float], Target]] = {

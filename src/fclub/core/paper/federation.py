@@ -24,6 +24,7 @@ from fclub.core.kernels import (
     set_matrix,
     set_vector,
 )
+from fclub.core.lattice import MOST_OBSERVATIONS
 from fclub.core.noise import advance_tree
 from fclub.core.paper.ucb import Rules, confidence_radius
 from fclub.core.types import Counts, Flags, Floats, Indices, Matrix, Vector
@@ -119,8 +120,8 @@ def recommend(clusters: LocalClusters, c: int, items: Matrix, rules: Rules) -> i
 def absorb(clusters: LocalClusters, c: int, x: Vector, y: float, rules: Rules) -> bool:
     """Alg. 3, lines 1–2: take an observation into the buffer; is an upload due?
 
-    With U = 1 every observation is uploaded. A privatizer that has no leaf left forbids the upload:
-    the data wait in the buffer for the next phase.
+    With U = 1 every observation is uploaded. A privatizer that has no leaf left forbids the upload, and
+    so does a sum that may not be exact: the data wait in the buffer for the next phase.
     """
     if not clusters.fresh[c]:
         refresh(clusters, c, rules)
@@ -129,13 +130,14 @@ def absorb(clusters: LocalClusters, c: int, x: Vector, y: float, rules: Rules) -
     clusters.buffer_count[c] += 1
     if rules.log_upload > 0.0:
         clusters.growth[c] += grow_inverse(clusters.trial_inverse[c], x, 1.0)
-    if rules.noise_std > 0.0 and clusters.leaves[c] > rules.uploads:
+    exact = clusters.buffer_count[c] <= MOST_OBSERVATIONS
+    if rules.noise_std > 0.0 and (clusters.leaves[c] > rules.uploads or not exact):
         return False
     return rules.log_upload == 0.0 or clusters.growth[c] >= rules.log_upload
 
 
 @compiled
-def renew_buffer(clusters: LocalClusters, c: int, gaussian: Matrix, rules: Rules) -> None:
+def renew_buffer(clusters: LocalClusters, c: int, drawn: Matrix, rules: Rules) -> None:
     """(ΔS, Δu, ΔT) = (3ρI + H_new − H̄, h_new − h̄, 0), H̄ being the perturbation just released."""
     d = clusters.moment.shape[1]
     clear(clusters.buffer_gram[c], clusters.buffer_moment[c])
@@ -143,9 +145,7 @@ def renew_buffer(clusters: LocalClusters, c: int, gaussian: Matrix, rules: Rules
     if rules.noise_std > 0.0:
         released = clusters.noise[c].copy()
         clusters.leaves[c] += 1
-        advance_tree(
-            clusters.nodes[c], clusters.leaves[c], gaussian, rules.noise_std, clusters.noise[c]
-        )
+        advance_tree(clusters.nodes[c], clusters.leaves[c], drawn, clusters.noise[c])
         for i in range(d):
             for j in range(d):
                 clusters.buffer_gram[c, i, j] = clusters.noise[c, i, j] - released[i, j]
@@ -158,20 +158,20 @@ def renew_buffer(clusters: LocalClusters, c: int, gaussian: Matrix, rules: Rules
 def release(
     clusters: LocalClusters,
     c: int,
-    gaussian: Matrix,
+    drawn: Matrix,
     rules: Rules,
     gram: Matrix,
     moment: Vector,
 ) -> int:
     """Alg. 3, lines 8–10: hand out the buffer as a message, add it to S, u, T, restart the buffer.
 
-    `gaussian` feeds the noise of the release after this one. Returns the count of the message.
+    `drawn` is new noise for the release after this one. Returns the count of the message.
     """
     count = int(clusters.buffer_count[c])
     set_matrix(gram, clusters.buffer_gram[c])
     set_vector(moment, clusters.buffer_moment[c])
     add_statistics(clusters, c, gram, moment, count)
-    renew_buffer(clusters, c, gaussian, rules)
+    renew_buffer(clusters, c, drawn, rules)
     return count
 
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.core.compiling import inner
+from fclub.core.lattice import on_grid, snap
+from fclub.core.noise import draw_symmetric
 from fclub.core.paper.federation import (
     GlobalClusters,
     LocalClusters,
@@ -45,6 +47,14 @@ def recommend(state: FederatedRound, user: int, items: Matrix) -> int:
 @inner
 def feedback(state: FederatedRound, user: int, x: Vector, y: float) -> None:
     """`PaperLocal.observe` and `PaperGlobal._upload` with an upload that goes nowhere."""
+    if state.rules.noise_std > 0.0:
+        _learn(state, user, snap(x, 0.0), on_grid(y))
+    else:
+        _learn(state, user, x, y)
+
+
+@inner
+def _learn(state: FederatedRound, user: int, x: Vector, y: float) -> None:
     row = state.row_of[user]
     c = state.cluster_of[row]
     observe(state.users, row, x, y)
@@ -52,11 +62,9 @@ def feedback(state: FederatedRound, user: int, x: Vector, y: float) -> None:
         d = x.shape[0]
         gram, moment = np.empty((d, d)), np.empty(d)
         side = d + 1 if state.rules.noise_std > 0.0 else 0
-        gaussian = np.empty((side, side))
-        for i in range(side):
-            for j in range(side):
-                gaussian[i, j] = state.noise.standard_normal()
-        count = release(state.local, c, gaussian, state.rules, gram, moment)
+        drawn = np.empty((side, side))
+        draw_symmetric(state.noise, state.rules.noise_std, drawn)
+        count = release(state.local, c, drawn, state.rules, gram, moment)
         receive_upload(state.merged, c, gram, moment, count, state.rules)
         state.events[0] += 1
         k = state.merged.group[c]

@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 from fclub.config import Privacy, Protocol, require
 from fclub.core.compiling import compiled
+from fclub.core.lattice import STEP
+
+LARGEST_SHIFT = 2.0**24
+"""With a shift below this, and noise that is much smaller, sums that are sent stay below the limit."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,11 @@ def node_std(privacy: Privacy, depth: int) -> float:
     return sqrt(64.0 * depth) * log(2.0 / privacy.delta) / privacy.epsilon
 
 
+def _whole(shift: float) -> float:
+    """The nearest multiple of the lattice's step, so that shifted sums stay on it."""
+    return round(shift / STEP) * STEP
+
+
 def tree_bounds(dim: int, clusters: int, protocol: Protocol, privacy: Privacy) -> NoiseBounds:
     """ρ of Section 3, ρ_min and ρ_max of Section 4, κ in the closed form of the appendix.
 
@@ -58,13 +67,14 @@ def tree_bounds(dim: int, clusters: int, protocol: Protocol, privacy: Privacy) -
     nu = tree_depth(uploads)
     d, tail = dim, 2.0 * log(2.0 * clusters / protocol.alpha)
     rho = 8.0 * sqrt(2.0) * nu * log(4.0 / privacy.delta) * (4.0 * sqrt(d) + tail) / privacy.epsilon
+    require(3.0 * rho < LARGEST_SHIFT, "epsilon is too small for exact sums", privacy.epsilon)
     kappa = sqrt(2.0 * nu * (sqrt(d) + tail) / (sqrt(2.0) * privacy.epsilon))
     return NoiseBounds(
         rho_min=rho,
         rho_max=3.0 * rho + 3.0 * rho * uploads,
         kappa=kappa,
-        report_shift=2.0 * rho,
-        upload_shift=3.0 * rho,
+        report_shift=_whole(2.0 * rho),
+        upload_shift=_whole(3.0 * rho),
         noise_std=node_std(privacy, nu),
         uploads=uploads,
         depth=nu,

@@ -8,6 +8,7 @@ import numpy as np
 
 from fclub.core.compiling import compiled
 from fclub.core.kernels import add_scaled, choose, grow_inverse, multiply
+from fclub.core.lattice import on_grid, snap
 from fclub.core.statistics import Packed, observe
 from fclub.core.types import Floats, Indices, Matrix, Vector
 
@@ -17,7 +18,8 @@ class MixtureRound(NamedTuple):
 
     `squares` is the sum of each user's squared rewards, from which their variance is learned.
     `weight` is one over the variance of a reward, or zero where choices must not depend on unreleased
-    data; `centre` is subtracted from every reward.
+    data; `centre` is subtracted from every reward. With `grid` observations are rounded to the lattice
+    where they are learned, and the last feature is then `constant` unless that is 0.
     """
 
     users: Packed
@@ -29,6 +31,8 @@ class MixtureRound(NamedTuple):
     exploration: float
     weight: float
     centre: float
+    grid: bool = False
+    constant: float = 0.0
 
     def slice(self, start: int, stop: int) -> MixtureRound:
         """The same memory, fewer rows, which are called 0, 1, … here."""
@@ -53,6 +57,14 @@ def recommend(state: MixtureRound, user: int, items: Matrix) -> int:
 def feedback(state: MixtureRound, user: int, x: Vector, y: float) -> None:
     """Keep the observation, and condition the user's Gaussian on it."""
     row, centred = state.row_of[user], y - state.centre
+    if state.grid:
+        _learn(state, row, snap(x, state.constant), on_grid(centred))
+    else:
+        _learn(state, row, x, centred)
+
+
+@compiled
+def _learn(state: MixtureRound, row: int, x: Vector, centred: float) -> None:
     observe(state.users, row, x, centred)
     state.squares[row] += centred * centred
     if state.weight > 0.0:

@@ -7,7 +7,7 @@ from typing import Protocol
 from fclub.errors import PrivacyError
 from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.mechanisms import WholeTree
-from fclub.privacy.sensitivity import Domain, sensitivity
+from fclub.privacy.sensitivity import Domain, noised_places, sensitivity
 
 
 class Accounts(Protocol):
@@ -55,9 +55,11 @@ class TreeAccounts:
     hold disjoint data. Trees are paid in advance, so a phase that starts can be played to its end.
     """
 
-    def __init__(self, ledger: Ledger, uploads: int, std: float, name: str) -> None:
+    def __init__(self, ledger: Ledger, uploads: int, std: float, dim: int, name: str) -> None:
         self.ledger, self.name = ledger, name
-        self._tree, self._sensitivity = WholeTree(uploads + 1, std), sensitivity(Domain())
+        entries = len(noised_places(Domain(), dim)[0])
+        self._tree = WholeTree(uploads + 1, std, entries)
+        self._sensitivity = sensitivity(Domain(), dim)
         if not self.admits(0):
             raise PrivacyError("the budget does not allow a single phase")
 

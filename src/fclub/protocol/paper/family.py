@@ -27,6 +27,7 @@ from fclub.config import (
     UploadRatio,
 )
 from fclub.core.clustering import UserGraph
+from fclub.core.lattice import STEP
 from fclub.core.paper import rounds
 from fclub.core.paper.federation import LocalClusters
 from fclub.core.paper.rounds import FederatedRound
@@ -151,7 +152,7 @@ class PaperFamily:
         return messages.decode(data)
 
     def fingerprint(self) -> list[float]:
-        return list(self.rules)
+        return [*self.rules, STEP] if self.privacy is not None else list(self.rules)
 
     def ledger(self, seeded: bool, keep: bool = True) -> Ledger | None:
         """Trigger and partition are functions of raw data, which no noise accounts for."""
@@ -198,7 +199,7 @@ class PaperFamily:
     def _accounts(self, ledger: Ledger | None, name: str) -> Accounts:
         if ledger is None:
             return NoAccounts()
-        return TreeAccounts(ledger, self.bounds.uploads, self.bounds.noise_std, name)
+        return TreeAccounts(ledger, self.bounds.uploads, self.bounds.noise_std, self.shape.dim, name)
 
 
 class PaperRounds:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fclub.core.compiling import DirectCall
+from fclub.core.lattice import MOST_OBSERVATIONS, on_grid, snap
 from fclub.core.packing import flatten, inside, rebuild, under, with_row
 from fclub.core.paper.federation import LocalClusters, absorb, add_statistics, recommend, release
 from fclub.core.paper.ucb import Rules
@@ -22,7 +23,8 @@ from fclub.core.statistics import (
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.errors import CannotForget, InvalidMessage, NumericalError
 from fclub.privacy.ledger import Stream
-from fclub.privacy.noise import NoiseSource
+from fclub.privacy.noise import NoiseSource, symmetric
+from fclub.privacy.sensitivity import Domain, entry_std
 from fclub.protocol.link import Uplink
 from fclub.protocol.messages import (
     Message,
@@ -81,6 +83,7 @@ class PaperLocal:
         self.asked: int | None = None
         self.answered = self.began = 0
         self.next_id = 0
+        self._deviations = entry_std(Domain(), self.dim, rules.noise_std) if depth else np.zeros((0, 0))
         self._recommend, self._observe = DirectCall(recommend), DirectCall(observe)
         self._absorb, self._release = DirectCall(absorb), DirectCall(release)
 
@@ -115,13 +118,14 @@ class PaperLocal:
         return index
 
     def observe(self, row: int, x: Vector, y: float) -> None:
-        """Alg. 1, line 13, and Alg. 3."""
+        """Alg. 1, line 13, and Alg. 3. What will be released with noise is rounded to the lattice."""
+        if self.rules.noise_std > 0.0:
+            x, y = snap(x, 0.0), on_grid(y)
         self._observe(self.users, row, x, y)
         c = int(self.served_by[row])
         if self._absorb(self.clusters, c, x, y, self.rules):
             gram, moment = np.empty((self.dim, self.dim)), np.empty(self.dim)
-            gaussian = self.noise.gaussian(self.dim + 1)
-            count = self._release(self.clusters, c, gaussian, self.rules, gram, moment)
+            count = self._release(self.clusters, c, self._draw(), self.rules, gram, moment)
             self._hand_out(c, Statistics(gram, moment, int(count)))
         if self.users.counts[row].bit_count() == 1 and row in self.detector.guests:
             serve_guests([row], self.users, self.clusters, self.served_by)
@@ -141,6 +145,14 @@ class PaperLocal:
             "the printed algorithm adds users up in the buffers of their clusters and cannot take one "
             "out again; a policy of the plus family can"
         )
+
+    @property
+    def _exact(self) -> bool:
+        """Whether sums over users are exact, which noise has to be added to."""
+        return self.rules.noise_std == 0.0 or self.users.counts.sum() <= MOST_OBSERVATIONS
+
+    def _draw(self) -> Matrix:
+        return symmetric(self.noise, self._deviations)
 
     def due(self) -> None:
         """There is never anything to do: the global server starts phases."""
@@ -189,7 +201,7 @@ class PaperLocal:
         if phase <= self.answered:
             raise InvalidMessage(f"phase {phase} after phase {self.answered} was answered")
         self.asked = None if len(self.users.counts) else phase
-        if self.asked is not None or not self.accounts.admits(phase):
+        if self.asked is not None or not (self._exact and self.accounts.admits(phase)):
             return
         self.answered = phase
         labels = self.detector.detect(self.users)
@@ -201,7 +213,7 @@ class PaperLocal:
         clusters = []
         for c, number in enumerate(ids):
             self.accounts.report(phase, number, int(totals.counts[c]))
-            released = staged.release(c, self.noise, self.rules)
+            released = staged.release(c, self._draw, self.rules)
             clusters.append(ClusterStatistics(write_id(number), write_statistics(released)))
         self.staged = staged
         self.link.to_global(Report(phase, tuple(clusters)))
@@ -212,7 +224,7 @@ class PaperLocal:
         A plan for a report that a later one has replaced is void.
         """
         staged, held = self.staged, self.held
-        if staged is None or staged.phase != plan.phase:
+        if staged is None or staged.phase != plan.phase or not self._exact:
             return
         if plan.renew and [read_id(p.cluster) for p in plan.clusters] != staged.ids:
             raise InvalidMessage("a plan must cover exactly the clusters that were reported")
@@ -228,7 +240,7 @@ class PaperLocal:
         newcomers = np.full(len(self.users.counts) - len(staged.labels), largest, dtype=np.int64)
         labels = np.concatenate([staged.labels, newcomers])
         now = total_by_label(self.users, labels, len(staged.ids))
-        self.clusters = staged.start(starts, now, self.noise, self.rules)
+        self.clusters = staged.start(starts, now, self._draw, self.rules)
         self.cluster_of, self.ids = labels, staged.ids
         self.served_by = labels.copy()
         serve_guests(self.detector.guests, self.users, self.clusters, self.served_by)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,10 @@ from fclub.core.noise import advance_tree
 from fclub.core.paper.federation import LocalClusters, renew_buffer
 from fclub.core.paper.ucb import Rules
 from fclub.core.statistics import Packed, Statistics
-from fclub.core.types import Floats, Indices
-from fclub.privacy.noise import NoiseSource
+from fclub.core.types import Floats, Indices, Matrix
+
+Draw = Callable[[], Matrix]
+"""New noise for one node of a tree."""
 
 
 class Staged(NamedTuple):
@@ -37,17 +40,17 @@ class Staged(NamedTuple):
         labels: Indices = np.zeros(0, dtype=np.int64)
         return Staged.of(phase, ids, labels, Packed.zeros(0, dim), depth)
 
-    def release(self, c: int, source: NoiseSource, rules: Rules) -> Statistics:
+    def release(self, c: int, draw: Draw, rules: Rules) -> Statistics:
         """Alg. 2, lines 4–5: what is reported of a cluster. The first leaf of its tree covers it."""
         total = Statistics.of(self.totals, c).shifted(rules.report_shift)
         if not self.nodes.shape[1]:
             return total
         noise, dim = self.noise[c], total.dim
-        advance_tree(self.nodes[c], 1, source.gaussian(dim + 1), rules.noise_std, noise)
+        advance_tree(self.nodes[c], 1, draw(), noise)
         return total + Statistics(noise[:dim, :dim], noise[:dim, -1], 0)
 
     def start(
-        self, starts: list[tuple[Statistics, int]], now: Packed, source: NoiseSource, rules: Rules
+        self, starts: list[tuple[Statistics, int]], now: Packed, draw: Draw, rules: Rules
     ) -> LocalClusters:
         """Alg. 2, lines 8–16: clusters that start from global statistics shared by so many.
 
@@ -60,7 +63,7 @@ class Staged(NamedTuple):
         for c, (start, sharing) in enumerate(starts):
             clusters.gram[c], clusters.moment[c] = start.gram, start.moment
             clusters.counts[c], clusters.sharing[c] = start.count, sharing
-            renew_buffer(clusters, c, source.gaussian(dim + 1), rules)
+            renew_buffer(clusters, c, draw(), rules)
             clusters.buffer_gram[c] += now.gram[c] - self.totals.gram[c]
             clusters.buffer_moment[c] += now.moment[c] - self.totals.moment[c]
             clusters.buffer_count[c] = now.counts[c] - self.totals.counts[c]

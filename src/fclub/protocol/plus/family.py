@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from fclub.config import Privacy
+from fclub.core.lattice import STEP
 from fclub.core.plus import rounds, type_rounds
 from fclub.core.plus.beliefs import TypeRules
 from fclub.core.plus.rounds import MixtureRound
@@ -123,14 +124,14 @@ class PlusFamily:
             return None
         budget = (self.promise.privacy.epsilon, self.promise.privacy.delta)
         first, ratio = self.promise.first_release, self.promise.release_ratio
-        return plan_stream(*budget, self.domain, "increments", first, ratio)
+        return plan_stream(*budget, self.domain, self.shape.dim, "increments", first, ratio)
 
     @cached_property
     def rules(self) -> PlusRules:
         """What all servers agree on."""
         least = most = 0.0
         if self.plan is not None:
-            least = self.plan.mechanism.std**2
+            least = self.plan.least_std**2
             most = float(self.plan.last_std**2 / self.plan.schedule[0])
         level = self.promise.level.name if self.promise else ""
         return PlusRules(
@@ -150,7 +151,8 @@ class PlusFamily:
         return messages.decode(data)
 
     def fingerprint(self) -> dict[str, Any]:
-        return asdict(self.rules) | {"prior": self.rules.prior.tolist(), "centre": self.domain.low}
+        agreed = {"prior": self.rules.prior.tolist(), "centre": self.domain.low}
+        return asdict(self.rules) | agreed | ({"step": STEP} if self.privacy is not None else {})
 
     def ledger(self, seeded: bool, keep: bool = True) -> Ledger | None:
         if self.promise is None:
@@ -177,6 +179,8 @@ class PlusFamily:
             exploration=self.constants.exploration,
             weight=0.0 if self.rules.released_only else 1.0 / variance,
             centre=CENTRE if self.domain.constant is not None else 0.0,
+            grid=self.privacy is not None,
+            constant=self.domain.constant or 0.0,
         )
 
     def local_server(

@@ -6,13 +6,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fclub.core.noise import privatize_increment
+from fclub.core.lattice import MOST_OBSERVATIONS, STEP, Whole, whole
 from fclub.core.packing import flatten, rebuild, with_row
 from fclub.core.statistics import Packed, Statistics
 from fclub.core.types import Floats, Indices
+from fclub.privacy.encoding import decode, encode
 from fclub.privacy.ledger import Ledger, Stream
-from fclub.privacy.mechanisms import StreamPlan
+from fclub.privacy.mechanisms import Increments, StreamPlan
 from fclub.privacy.noise import NoiseSource
+from fclub.privacy.sensitivity import pair_of, released_entries, released_std
 
 
 class Releases(Protocol):
@@ -76,17 +78,12 @@ class ExactReleases:
 
 
 class Streams(NamedTuple):
-    """Every user's stream: what was released, what of the user's data it covers, noise, releases.
-
-    `past` and `prefix` are what the next release's noise is made from (`core.noise`).
-    """
+    """Every user's stream: what was released, what of the user's data it covers, noise, releases."""
 
     released: Packed
     covered: Packed
     noise: Floats
     steps: Indices
-    past: Floats
-    prefix: Floats
 
     @staticmethod
     def zeros(rows: int, dim: int) -> Streams:
@@ -95,8 +92,6 @@ class Streams(NamedTuple):
             Packed.zeros(rows, dim),
             np.zeros(rows),
             np.zeros(rows, dtype=np.int64),
-            np.zeros((rows, 0, dim + 1, dim + 1)),
-            np.zeros((rows, dim + 1, dim + 1)),
         )
 
 
@@ -105,17 +100,22 @@ class PrivateReleases:
 
     Sums over the users of a cluster are post-processing, so clusters may change without a new
     release. A release is entered in the ledger before it is computed; a stream for which the budget
-    has no room is not started.
+    has no room is not started. What is released are whole numbers; `released` is computed from them
+    and from nothing else.
     """
 
     def __init__(
         self, users: Packed, plan: StreamPlan, source: NoiseSource, ledger: Ledger, name: str
     ) -> None:
         rows, dim = users.moment.shape
+        assert isinstance(plan.mechanism, Increments)
         self.users, self.plan, self.source, self.ledger, self.name = users, plan, source, ledger, name
+        self.mechanism, self.dim = plan.mechanism, dim
         self.streams = self._room = Streams.zeros(rows, dim)
-        self._std = plan.entry_std(dim)
-        self._variances = np.cumsum(plan.mechanism.factor(len(plan.schedule))[:, 0] ** 2)
+        self._deviations = released_std(plan.domain, dim, plan.mechanism.std) / STEP
+        self._factor = plan.mechanism.factor(len(plan.schedule))
+        self._variances = plan.mechanism.variances
+        self._history: dict[int, list[tuple[Whole, Whole]]] = {}
 
     @property
     def released(self) -> Packed:
@@ -134,17 +134,23 @@ class PrivateReleases:
         released = int(self.released.counts[row])
         for array in flatten(self.streams).values():
             array[row] = 0
+        self._history.pop(row, None)
         return released
 
     def withdraw(self, row: int, part: Statistics) -> None:
-        """The next increment must not release once more, negated, what has gone."""
+        """The next increment must not release once more, negated, what has gone.
+
+        The sums of earlier increments stay as they were: later releases are encoded from them.
+        """
         self.streams.covered.gram[row] -= part.gram
         self.streams.covered.moment[row] -= part.moment
 
     def advance(self) -> None:
+        """Release what is due. Beyond `MOST_OBSERVATIONS` sums may not be exact: nothing is due."""
         schedule, covered = self.plan.schedule, self.streams.covered.counts
         following = np.searchsorted(schedule, covered, side="right")
-        open_rows = np.nonzero(following < len(schedule))[0]
+        exact = self.users.counts <= MOST_OBSERVATIONS
+        open_rows = np.nonzero((following < len(schedule)) & exact)[0]
         due = open_rows[self.users.counts[open_rows] >= schedule[following[open_rows]]]
         for row in due:
             if self._started(f"{self.name}/{row}"):
@@ -161,38 +167,43 @@ class PrivateReleases:
         return True
 
     def _release(self, row: int) -> None:
-        step = int(self.streams.steps[row])
-        new = int(self.users.counts[row] - self.streams.covered.counts[row])
+        streams, step = self.streams, int(self.streams.steps[row])
+        new = int(self.users.counts[row] - streams.covered.counts[row])
         self.ledger.release(f"{self.name}/{row}", new)
-        self._make_room(step)
-        streams = self.streams
         gram = self.users.gram[row] - streams.covered.gram[row]
         moment = self.users.moment[row] - streams.covered.moment[row]
-        gaussian = self.source.gaussian(len(moment) + 1)
-        past, prefix = streams.past[row], streams.prefix[row]
-        privatize_increment(past, prefix, step, gaussian, self._std, gram, moment)
-        streams.released.gram[row] += gram
-        streams.released.moment[row] += moment
+        past = self._history.setdefault(row, [])
+        increment = whole(released_entries(gram, moment))
+        increments = np.array([before for before, _ in past] + [increment])
+        encoded = encode(self.mechanism.encoder[step, : step + 1], increments)
+        past.append((increment, encoded + self.source.integers(self._deviations)))
+        sent = np.array([released for _, released in past])
+        prefix = decode(self._factor[step, : step + 1], sent)
+        streams.released.gram[row], streams.released.moment[row] = pair_of(prefix, self.dim)
         streams.released.counts[row] += new
         for exact, known in zip(streams.covered, self.users, strict=True):
             exact[row] = known[row]
         streams.steps[row] = step + 1
-        streams.noise[row] = self.plan.mechanism.std**2 * self._variances[step]
+        streams.noise[row] = self._variances[step + 1]
 
     def open_streams(self) -> dict[str, Stream]:
         return self.ledger.streams
 
-    def _make_room(self, step: int) -> None:
-        """For the draw of this step; every stream has as many as the longest."""
-        past = self.streams.past
-        if step >= past.shape[1]:
-            longer = np.concatenate([past, np.zeros((len(past), 1, *past.shape[2:]))], axis=1)
-            self.streams = self._room = self.streams._replace(past=longer)
-
     def state(self) -> dict[str, Any]:
-        return flatten(self.streams)
+        """`history` holds releases stream by stream, each in its order."""
+        rows = [row for row, past in self._history.items() for _ in past]
+        pairs = np.array([pair for past in self._history.values() for pair in past], dtype=np.int64)
+        pairs = pairs.reshape(len(rows), 2, len(self._deviations))
+        return flatten(self.streams) | {
+            "history.rows": np.array(rows, dtype=np.int64),
+            "history.increments": pairs[:, 0],
+            "history.released": pairs[:, 1],
+        }
 
     def restore(self, arrays: dict[str, Any], users: Packed) -> None:
         self.users = users
-        empty = self.streams._replace(past=arrays["past"])
-        self.streams = self._room = rebuild(empty, arrays)
+        self.streams = self._room = rebuild(self.streams, arrays)
+        self._history = {}
+        names = ("history.rows", "history.increments", "history.released")
+        for row, increment, released in zip(*(arrays[name] for name in names), strict=True):
+            self._history.setdefault(int(row), []).append((increment, released))

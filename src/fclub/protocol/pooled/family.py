@@ -11,6 +11,7 @@ import numpy as np
 
 from fclub.config import Delta, Epsilon, Privacy
 from fclub.core import pooled
+from fclub.core.lattice import STEP
 from fclub.core.packing import flatten, rebuild
 from fclub.core.plus.rounds import MixtureRound
 from fclub.core.pooled import PooledRound, Visitors
@@ -82,7 +83,7 @@ class PooledFamily:
         """Noise and schedule of a server's stream."""
         first, ratio = self.constants.first_release, self.constants.release_ratio
         budget = (self.privacy.epsilon, self.privacy.delta)
-        return plan_stream(*budget, self.domain, "increments", first, ratio)
+        return plan_stream(*budget, self.domain, self.shape.dim, "increments", first, ratio)
 
     @cached_property
     def rules(self) -> PooledRules:
@@ -91,7 +92,7 @@ class PooledFamily:
             prior=np.eye(self.shape.dim) * self.shape.dim / self.constants.prior,
             variance=self.constants.variance,
             released_only=self.level.name == "interactive",
-            least_noise=self.plan.mechanism.std**2,
+            least_noise=self.plan.least_std**2,
             most_noise=float(self.plan.last_std**2 / self.plan.schedule[0]),
         )
 
@@ -99,7 +100,8 @@ class PooledFamily:
         return messages.decode(data)
 
     def fingerprint(self) -> dict[str, Any]:
-        return asdict(self.rules) | {"prior": self.rules.prior.tolist(), "centre": self.domain.low}
+        agreed = {"prior": self.rules.prior.tolist(), "centre": self.domain.low}
+        return asdict(self.rules) | agreed | {"step": STEP}
 
     def ledger(self, seeded: bool, keep: bool = True) -> Ledger:
         flags = FLAGS[self.level.name]
@@ -127,6 +129,8 @@ class PooledFamily:
             exploration=self.constants.exploration,
             weight=0.0 if self.rules.released_only else weight,
             centre=CENTRE if self.domain.constant is not None else 0.0,
+            grid=True,
+            constant=self.domain.constant or 0.0,
         )
 
     def local_server(self, place: Place, users: Visitors, live: bool) -> PooledLocal:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fclub.core.lattice import on_grid, snap
 from fclub.core.packing import flatten, inside, under, with_row
 from fclub.core.plus.evidence import noisy_information
 from fclub.core.plus.rounds import MixtureRound, feedback, recommend
@@ -86,7 +87,8 @@ class PooledLocal:
     def observe(self, row: int, x: Vector, y: float) -> None:
         self.counts[row] += 1
         if self.clock is not None:
-            keep(self.kept.users, self.kept.squares, row, x, y - self.model.centre)
+            rounded = snap(x, self.model.constant), on_grid(y - self.model.centre)
+            keep(self.kept.users, self.kept.squares, row, *rounded)
         feedback(self.model, 0, x, y)
 
     def bound(self, row: int) -> Bound:

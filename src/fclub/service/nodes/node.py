@@ -7,11 +7,13 @@ Every method that changes something applies it to the server at once and puts wh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
-from fclub.core.types import Matrix
+from fclub.core.lattice import Whole
+from fclub.core.types import Floats
 from fclub.errors import InvalidFile
 from fclub.privacy.noise import NoiseSource, NoNoise
 from fclub.protocol.seam import State
@@ -32,21 +34,21 @@ class RecordedNoise:
         self._drawn: list[bytes] = []
         self._replayed: bytes | None = None
 
-    def gaussian(self, side: int) -> Matrix:
+    def integers(self, deviations: Floats) -> Whole:
         if isinstance(self.source, NoNoise):
-            return self.source.gaussian(side)
+            return self.source.integers(deviations)
         if self._replayed is not None:
-            return self._again(side)
-        matrix = self.source.gaussian(side)
-        self._drawn.append(matrix.tobytes())
-        return matrix
+            return self._again(np.shape(deviations))
+        drawn = self.source.integers(deviations)
+        self._drawn.append(drawn.tobytes())
+        return drawn
 
-    def _again(self, side: int) -> Matrix:
-        size = 8 * side * side
+    def _again(self, shape: tuple[int, ...]) -> Whole:
+        size = 8 * prod(shape)
         data, self._replayed = self._replayed[:size], self._replayed[size:]  # type: ignore[index]
         if len(data) != size:
             raise InvalidFile("the log does not hold the noise that its entries have drawn")
-        return np.frombuffer(data).reshape(side, side).copy()
+        return np.frombuffer(data, dtype=np.int64).reshape(shape).copy()
 
     def take(self) -> bytes:
         """What was drawn since the last call."""

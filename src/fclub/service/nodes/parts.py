@@ -15,7 +15,7 @@ from numpy.random import SeedSequence
 from fclub.core.offers import best_items
 from fclub.errors import FclubError, InvalidFile, InvalidSetting
 from fclub.privacy.ledger import Ledger
-from fclub.privacy.noise import NoiseSource, NoNoise, SecureNoise, require_secure
+from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise, require_exact
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
 from fclub.protocol.seam import Family, Shape
@@ -85,9 +85,9 @@ def local_node(
     where privacy is promised.
     """
     family = family_of(settings.model)
-    source = noise or (SecureNoise() if family.privacy else NoNoise())
+    source = noise or (DiscreteNoise() if family.privacy else NoNoise())
     if family.privacy:
-        require_secure(source)
+        require_exact(source)
     rng, recorded = rng or np.random.default_rng(), RecordedNoise(source)
     fingerprint, store = _fingerprint(settings.model), _open(settings.store, "local", create)
 
