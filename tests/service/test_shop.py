@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +13,13 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from fclub import AsyncClient, Client
+from fclub.cli.import_ import app
 from fclub.client import Observation, Ranked
 from fclub.errors import InvalidFile, RequestFailed
+from fclub.service.nodes.importing import read_past
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import check_store, local_app
 from fclub.service.settings import Http, Model
@@ -305,3 +309,57 @@ def test_the_example_of_a_shop_runs(tmp_path: Path) -> None:
         assert "customer-7 is forgotten; 0 of" in done.stdout
         assert client.get("/v1/users/customer-7").status_code == 404
         assert client.get("/v1/users/customer-8").json()["observations"] % 5 == 0
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log.csv"
+    lines = [f"u{k % 3},item-{k % 4},{k % 2}" for k in range(30)]
+    path.write_text("\n".join(["user_id,item,click", *lines]))
+    return path
+
+
+def run_import(*words: object) -> tuple[int, Any]:
+    done = CliRunner().invoke(app, [*map(str, words), "--json"])
+    return done.exit_code, json.loads(done.stdout) if done.stdout else done.exception
+
+
+def test_a_log_is_imported_by_address_and_into_a_store(tmp_path: Path, log: Path) -> None:
+    settings = local_settings(tmp_path, http=Http(tokens=HTTP.tokens))
+    with serving(local_app(settings)[0]) as client, Client(str(client.base_url), TOKEN) as shop:
+        shop.put_items(stock(3))
+        code, told = run_import(log, "--url", client.base_url, "--token", TOKEN)
+        assert (code, told) == (1, {"learned": 23, "known": 0, "refused": 7})
+        shop.put_items(stock(4))
+        code, told = run_import(log, "--url", client.base_url, "--token", TOKEN)
+        assert (code, told) == (0, {"learned": 7, "known": 23, "refused": 0})
+    assert run_import(log, "--store", settings.store)[1]["known"] == 30
+    again = log.rename(tmp_path / "other.csv")
+    again.write_text(again.read_text() + "\nu1,none,1\n")
+    assert run_import(again, "--store", settings.store) == (
+        1,
+        {"learned": 30, "known": 0, "refused": 1},
+    )
+    assert check_store(settings)["observations"] == 60
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("user,reward\na,1\n", "no column called item or item_id"),
+        ("user,item,reward\na,b,1\na,b,2\n", "line 3: expected a user"),
+        ("user,item,reward\na,b,x\n", "line 2"),
+        ("user,item,reward\n,b,1\n", "line 2"),
+    ],
+)
+def test_a_wrong_log_is_named(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    with pytest.raises(InvalidFile, match=reason):
+        list(read_past(path))
+    with pytest.raises(InvalidFile, match="No such file"):
+        list(read_past(tmp_path / "missing.csv"))
+
+
+def test_an_import_needs_one_place(log: Path) -> None:
+    assert "either --url or --store" in str(run_import(log)[1])

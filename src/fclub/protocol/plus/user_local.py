@@ -71,9 +71,12 @@ class UserLocal(TypeLocal):
 
     def forget(self, row: int) -> int:
         """Later slots do without this user; a name that returns is in each slot once, as all are."""
+        released = 0
         if self.slots is not None:
             self.slots.forget(row)
-        return super().forget(row)
+            released = int(self.counts[row]) if self.slots.covered else 0
+        super().forget(row)
+        return released
 
     def receive(self, message: Message) -> None:
         match message:

@@ -75,20 +75,24 @@ class LocalNode(Node):
     def recommend(self, user: str, items: Matrix, ids: Sequence[str]) -> Decision:
         """Choose an item and remember what was shown to whom."""
         self.family.domain.check_items(items)
+        row = self._visit(user)
+        index = self.server.recommend(row, items)
+        shown = Shown(row, items[index].tobytes())
+        return Decision(self.decisions.add(shown, ids[index], self.changes).hex(), index)
+
+    def bound(self, user: str) -> Bound:
+        """What items are scored with for this user, who visits now and may be new."""
+        return self.server.bound(self._visit(user))
+
+    def _visit(self, user: str) -> int:
+        """The row of a user who asks for something."""
         row = self.rows.get(user)
         if row is None:
             row = self._add_user(user)
         if isinstance(self.server, Slotted):
             self._arrive(self.server)
             self._log("visit", "", b"")
-        index = self.server.recommend(row, items)
-        shown = Shown(row, items[index].tobytes())
-        return Decision(self.decisions.add(shown, ids[index], self.changes).hex(), index)
-
-    def bound(self, user: str) -> Bound:
-        """What items are scored with for this user, who may be new."""
-        row = self.rows.get(user)
-        return self.server.bound(self._add_user(user) if row is None else row)
+        return row
 
     def show(self, user: str, item: str, features: Vector) -> str:
         """Remember that an item was chosen for this user; returns the decision."""
@@ -231,6 +235,14 @@ class LocalNode(Node):
         changes = super().take()
         changes.notices += self.books.news()
         return changes
+
+    def commit(self) -> None:
+        """Write everything; for a node that nothing runs. What it sends waits in the store."""
+        changes = self.take()
+        self.store.write(changes.statements)
+        if changes.erase:
+            self.store.erase()
+        self.committed(changes)
 
     def committed(self, changes: Changes) -> None:
         self.decisions.committed(changes)

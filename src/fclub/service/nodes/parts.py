@@ -128,9 +128,8 @@ def forget_user(store: Path, user: str) -> tuple[Forgotten, Ledger | None]:
     """Forget a user of a server that does not run; returns also under which promise data have left."""
     node = local_node(settings_of(store), create=False)
     try:
-        gone, changes = node.forget_user(user), node.take()
-        node.store.write(changes.statements)
-        node.store.erase()
+        gone = node.forget_user(user)
+        node.commit()
         return gone, node.books.ledger
     finally:
         node.store.close()
