@@ -181,12 +181,16 @@ def test_a_decision_that_is_not_deleted_on_disk_yet_is_unknown_too(tmp_path: Pat
     node.store.close()
 
 
-def test_what_is_stored_of_one_person_can_be_read(client: httpx.Client) -> None:
-    rng = np.random.default_rng(0)
-    visit(client, "ann", rng)
-    visit(client, "bob", rng)
-    pending = ask(client, "ann")
-    data = client.get("/v1/users/ann/data").json()
+def test_what_is_stored_of_one_person_can_be_read(tmp_path: Path) -> None:
+    """Without privacy the sums are of the features as they are, not on a lattice."""
+    settings = local_settings(tmp_path, model=model_of("fclub-plus"))
+    with serving(local_app(settings)[0]) as client:
+        rng = np.random.default_rng(0)
+        visit(client, "ann", rng)
+        visit(client, "bob", rng)
+        pending = ask(client, "ann")
+        data = client.get("/v1/users/ann/data").json()
+        assert client.get("/v1/users/cleo/data").status_code == 404
     first, second = data["decisions"]
     x = np.array(first["features"])
     assert data["user"] == "ann"
@@ -194,7 +198,6 @@ def test_what_is_stored_of_one_person_can_be_read(client: httpx.Client) -> None:
     np.testing.assert_allclose(data["statistics"]["gram"], np.outer(x, x))
     np.testing.assert_allclose(data["statistics"]["moment"], first["reward"] * x)
     assert (second["decision"], second["reward"]) == (pending["decision"], None)
-    assert client.get("/v1/users/cleo/data").status_code == 404
     assert "bob" not in str(data)
 
 
