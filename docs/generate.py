@@ -34,7 +34,7 @@ OTHER_ROUTES = {
     "/v1/visitors": "Simulated visitors tell what several policies earned on the same visits.",
     "/metrics": "Numbers for Prometheus.",
     "/openapi.json": "This description, for machines; needs no token.",
-    "/healthz": "Is the process alive? Needs no token.",
+    "/healthz": "Is all well? `degraded` names the reason. Needs no token.",
     "/readyz": "Can it serve? Needs no token.",
     "/v1/servers": "Local servers: messages sent, confirmed and received, refusals, quarantine.",
     "/v1/servers/{server}/release": "End a quarantine; needs an admin token.",

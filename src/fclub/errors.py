@@ -106,8 +106,24 @@ class InvalidMessage(FclubError):
     """A message that was refused; nothing was changed."""
 
 
-class OutOfOrder(InvalidMessage):
+class NotAgreed(InvalidMessage):
+    """A frame of a sender who stands elsewhere in its messages; it is no offence."""
+
+
+class OutOfOrder(NotAgreed):
     """A frame that is missing predecessors; it will come again, after them."""
+
+
+class OtherSession(NotAgreed):
+    """A frame of a session that is over, or of another store of the same name."""
+
+
+class Conflict(NotAgreed):
+    """Other bytes were heard under a number than were sent under it."""
+
+
+class OtherVersion(NotAgreed):
+    """A frame in a form that another version of the package speaks."""
 
 
 class Quarantined(FclubError):

@@ -18,7 +18,7 @@ from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoiseSource
 from fclub.protocol.families import FAMILIES
 from fclub.protocol.federation import Federation
-from fclub.service.link.channel import GLOBAL
+from fclub.service.link.frames import GLOBAL
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import global_node, local_node
@@ -43,18 +43,22 @@ class Pump:
 
     def open_hub(self) -> GlobalNode:
         store = str(self.path / "global.db")
-        return global_node(GlobalSettings(model=self.model, store=store, servers=self.names))
+        node = global_node(GlobalSettings(model=self.model, store=store, servers=self.names))
+        node.connected()
+        return node
 
     def open_local(self, name: str) -> LocalNode:
         settings = LocalSettings(model=self.model, name=name, store=str(self.path / f"{name}.db"))
-        return local_node(settings, self.noise, np.random.default_rng(0))
+        node = local_node(settings, self.noise, np.random.default_rng(0))
+        node.connected()
+        return node
 
     def _commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
         changes = node.take()
         if changes.statements:
             node.store.write(changes.statements)
         node.committed(changes)
-        return changes.frames + list(changes.receipts.items())
+        return changes.frames + changes.letters + list(changes.receipts.items())
 
     def run(self) -> None:
         """Until quiet; what is sent to or from servers in `away` is lost."""
@@ -74,13 +78,9 @@ class Pump:
                         moved = True
 
     def come_back(self, name: str) -> None:
-        """Both ends send again what is not confirmed."""
+        """Its wire is there again: both ends send again what is not confirmed."""
         self.away.discard(name)
-        node = self.locals[name]
-        for _, frame in node.store.outbox(GLOBAL):
-            self.hub.receive(name, frame)
-        for _, frame in self.hub.store.outbox(name):
-            node.receive(GLOBAL, frame)
+        self.locals[name].connected()
         self.run()
 
     def close(self) -> None:
@@ -96,6 +96,7 @@ class Pump:
         self.close()
         self.hub = self.open_hub()
         self.locals = {name: self.open_local(name) for name in self.names}
+        self.run()
 
 
 def totals(pump: Pump) -> tuple[int, int, int]:

@@ -20,13 +20,14 @@ from fclub.errors import OutOfOrder, Quarantined
 from fclub.protocol.messages import Message, encode, write_id, write_statistics
 from fclub.protocol.paper.messages import ClusterStatistics, Download, Report, Upload
 from fclub.protocol.plus.messages import Digest, News
-from fclub.service.link.channel import GLOBAL, VERSION, Numbered, Receipt, encode_frame
+from fclub.service.link.frames import GLOBAL, VERSION, Numbered, Record, Welcome, encode_frame
 from fclub.service.nodes.global_node import QUARANTINE_AFTER
 from fclub.service.settings import Model
 
 from .federation import Pump, name_of, play, refuse, totals, visits
 
 DIM = 3
+RECORD = Record(b"", False, 0, b"", 0, 0, 0, (b"",), b"")
 
 
 def federation(path: Path, policy: str, rounds: int = 40) -> Pump:
@@ -71,8 +72,8 @@ def state(pump: Pump) -> Any:
 
 def frame(pump: Pump, message: Message | bytes, sender: str = "s0", ahead: int = 1) -> bytes:
     payload = message if isinstance(message, bytes) else encode(message)
-    sequence = pump.hub.peers["s0"].channel.received + ahead
-    return encode_frame(Numbered(VERSION, sender, sequence, payload))
+    channel = pump.hub.peers["s0"].channel
+    return encode_frame(Numbered(VERSION, sender, channel.session, channel.received + ahead, payload))
 
 
 def upload(pump: Pump, gram: Any, moment: Any, count: int, cluster: int | None = None) -> Upload:
@@ -130,7 +131,7 @@ def test_bad_reports_and_foreign_messages_are_refused(pump: Pump) -> None:
         frame(pump, report(phase, [])),
         frame(pump, Download(good.cluster, good.statistics)),
         frame(pump, good, sender="s1"),
-        encode_frame(Receipt(VERSION, "s0", 10**9)),
+        encode_frame(Welcome(VERSION, "s0", b"", RECORD, None)),
     ]
     before = state(pump)
     for data in bad:

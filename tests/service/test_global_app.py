@@ -10,7 +10,7 @@ import pytest
 
 from fclub.errors import InvalidSetting
 from fclub.service.link.broker import LocalBroker
-from fclub.service.link.channel import GLOBAL
+from fclub.service.link.frames import GLOBAL
 from fclub.service.serve import global_app
 from fclub.service.settings import GlobalSettings, Model, Nats
 
@@ -59,11 +59,11 @@ def test_only_an_admin_ends_a_quarantine(hub: httpx.Client) -> None:
 
 def test_the_routes_tell_what_the_server_knows(hub: httpx.Client) -> None:
     servers = hub.get("/v1/servers").json()
-    assert servers["s0"]["sent"] == 1, "the first phase was announced"
+    assert servers["s0"]["sent"] == 0, "nothing is announced to a server that has not said hello"
     assert hub.get("/v1/clusters").json() == []
     assert hub.get("/healthz").json()["status"] == "ok"
     text = hub.get("/metrics").text
-    assert 'fclub_outbox_frames{server="s0"} 1.0' in text
+    assert 'fclub_outbox_frames{server="s0"} 0.0' in text
     assert "fclub_phase 1.0" in text
 
 

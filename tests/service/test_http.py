@@ -13,7 +13,7 @@ from fclub.service.http.gate import hash_token
 from fclub.service.serve import local_app
 from fclub.service.settings import Http
 
-from .conftest import ADMIN_TOKEN, DIM, HTTP, TOKEN, local_settings, offer, serving
+from .conftest import ADMIN_TOKEN, DIM, HTTP, TOKEN, local_settings, offer, serving, wait_for
 
 
 def recommend(client: httpx.Client, user: str = "ann", seed: int = 0) -> dict[str, object]:
@@ -171,7 +171,7 @@ def test_the_list_of_protected_routes_is_complete(tmp_path: Path) -> None:
 
 def test_observability(client: httpx.Client) -> None:
     recommend(client)
-    assert client.get("/healthz").json()["status"] == "ok"
+    wait_for(lambda: client.get("/healthz").json()["status"] == "ok")
     assert client.get("/readyz").json() == {"ready": True, "connected": True}
     text = client.get("/metrics").text
     assert "fclub_users 1.0" in text

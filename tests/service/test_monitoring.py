@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -11,12 +13,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from fclub.service.monitoring import Monitor
+from fclub.service.nodes.handshake import AGREED
 from fclub.service.serve import local_app
 
-from .conftest import local_settings, serving, visit
+from .conftest import local_settings, serving, visit, wait_for
 
 UNITS = ("ms", "milliseconds", "microseconds", "minutes", "kb", "mb", "kilobytes", "percent")
 """Units that are not the base ones: seconds, bytes, ratios."""
+
+
+def settled(node: Any) -> bool:
+    """Whether both sides agree where they stand, and have heard all that was sent."""
+    return bool(node.handshake.standing.state == AGREED and node.channel.sent == node.channel.confirmed)
 
 
 def samples(text: str) -> dict[str, Sample]:
@@ -54,8 +62,11 @@ def test_no_number_for_prometheus_depends_on_a_reward(tmp_path: Path) -> None:
     """Whoever scrapes before and after a visit must not learn what the visitor gave."""
     seen = []
     for reward in (0.25, 0.75):
-        with serving(local_app(local_settings(tmp_path / str(reward)))[0]) as client:
+        app, runner = local_app(local_settings(tmp_path / str(reward)))
+        with serving(app) as client:
+            wait_for(partial(settled, runner.node))
             visit(client, 0, reward=reward)
+            wait_for(partial(settled, runner.node))
             found = samples(client.get("/metrics").text)
         seen.append({name: s.value for name, s in found.items() if "_seconds" not in name})
     assert seen[0] == seen[1]

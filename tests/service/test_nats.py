@@ -14,9 +14,10 @@ import pytest
 
 from fclub.environments.synthetic import Synthetic
 from fclub.service.link.broker import LocalBroker, global_permissions, permissions
-from fclub.service.link.channel import GLOBAL
+from fclub.service.link.frames import GLOBAL
 from fclub.service.link.nats_wire import UP_STREAM, Broker, NatsWire, down_stream
 from fclub.service.monitoring import Monitor
+from fclub.service.nodes.handshake import AGREED
 from fclub.service.nodes.node import Node
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import Model
@@ -57,8 +58,14 @@ class NatsFederation(Pump):
         """Everything is on disk, delivered and confirmed."""
         for runner in self.runners.values():
             await runner.commit()
-        while any(c.confirmed < c.sent for r in self.runners.values() for c in r.node.channels):
+        while not self._settled():
             await asyncio.sleep(0.001)
+
+    def _settled(self) -> bool:
+        agreed = all(n.handshake.standing.state == AGREED for n in self.locals.values())
+        return agreed and all(
+            c.confirmed == c.sent for r in self.runners.values() for c in r.node.channels
+        )
 
     async def stop(self) -> None:
         for runner in self.runners.values():

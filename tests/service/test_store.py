@@ -15,7 +15,7 @@ import pytest
 
 import fclub
 from fclub.errors import FclubError, InvalidFile, StoreInUse
-from fclub.service.link.channel import GLOBAL
+from fclub.service.link.frames import GLOBAL
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import check_store
@@ -129,6 +129,9 @@ def test_a_store_without_a_generator_goes_on_with_the_one_it_had(tmp_path: Path)
     settings = local_settings(tmp_path, model=Model(policy="fclub-plus", dim=DIM))
     local_node(settings).store.close()
     change(settings.store, "DELETE FROM meta WHERE key = 'generator'")
+    for table, column in (("outbox", "chain"), ("decisions", "era"), ("sent", "session")):
+        change(settings.store, f"ALTER TABLE {table} DROP COLUMN {column}")
+    change(settings.store, "DROP TABLE confirmed")
     change(settings.store, "PRAGMA user_version = 2")
     node = local_node(settings)
     assert node.server.server.rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
@@ -196,7 +199,7 @@ def change(store: str, sql: str) -> None:
     [
         ("UPDATE log SET noise = x'' WHERE length(noise) > 0", "noise"),
         ("UPDATE log SET noise = CAST(noise || zeroblob(8) AS BLOB)", "noise"),
-        ("UPDATE log SET noise = noise || zeroblob(8)", "whole state"),
+        ("UPDATE log SET noise = noise || zeroblob(8) WHERE length(noise) > 0", "whole state"),
         ("UPDATE log SET body = x'00' WHERE kind = 'observe'", "whole state"),
         ("UPDATE log SET noise = zeroblob(length(noise))", "messages"),
         ("UPDATE outbox SET frame = zeroblob(9)", "messages"),

@@ -23,7 +23,7 @@ from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Decoder, Message, PhaseStart, encode
 from fclub.protocol.overview import GlobalOverview, LocalOverview
 from fclub.protocol.phase import PhaseClock
-from fclub.protocol.seam import Bound, Constants, Place, Shape, State
+from fclub.protocol.seam import Beginning, Bound, Constants, Place, Shape, State
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.monitoring import Monitor
 
@@ -41,7 +41,8 @@ class Tally(Message, frozen=True, array_like=True, tag="tally"):
 class LonelyLocal:
     """A greedy ridge regression for each user; tells a tally every tenth visit."""
 
-    unanswered = False
+    unanswered = paused = False
+    used = 0
 
     def __init__(self, place: Place, users: Packed, ridge: float) -> None:
         self.place, self.users, self.room, self.ridge = place, users, users, ridge
@@ -58,6 +59,19 @@ class LonelyLocal:
     def observe(self, row: int, x: Vector, y: float) -> None:
         observe(self.users, row, x, y)
 
+    def withhold(self, row: int, x: Vector, y: float) -> None:
+        self.observe(row, x, y)
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def go_on(self) -> None:
+        self.paused = False
+
+    def begin(self, beginning: Beginning) -> None:
+        if len(self.counts):
+            self._tell()
+
     def bound(self, row: int) -> Bound:
         return Bound(self.theta[row], np.zeros((len(self.theta[row]),) * 2), 0.0)
 
@@ -69,7 +83,7 @@ class LonelyLocal:
         return 0
 
     def due(self) -> Callable[[], None] | None:
-        return self._tell if self.waiting >= EVERY else None
+        return self._tell if self.waiting >= EVERY and not self.paused else None
 
     def _tell(self) -> None:
         self.told = int(self.counts.sum())
@@ -135,6 +149,12 @@ class LonelyGlobal:
 
     def advance(self, overdue: bool = False) -> None:
         """There is nothing to do."""
+
+    def begin(self, server: int, beginning: Beginning) -> None:
+        self.visits.pop(server, None)
+
+    def used_by(self, server: int) -> int:
+        return 0
 
     def receive(self, server: int, message: Message) -> None:
         match message:

@@ -16,7 +16,7 @@ pytest.importorskip("cryptography")
 
 from fclub.service.fleet import Server
 from fclub.service.link.broker import BrokerTls, LocalBroker, free_port
-from fclub.service.link.channel import GLOBAL
+from fclub.service.link.frames import GLOBAL
 from fclub.service.link.nats_wire import NatsWire, broker_of
 from fclub.service.monitoring import Monitor
 from fclub.service.settings import Nats
@@ -66,8 +66,8 @@ async def arrives(broker: LocalBroker, authority: Authority) -> list[tuple[str, 
         GLOBAL, broker_of(settings(broker, authority, GLOBAL, "two")), Monitor("hub"), ["s0"]
     )
     local = NatsWire("s0", broker_of(settings(broker, authority, "s0", "one")), Monitor("s0"))
-    await hub.start(deliver)
-    await local.start(ignore)
+    await hub.start(deliver, lambda: None)
+    await local.start(ignore, lambda: None)
     while not got.done():
         await local.send(GLOBAL, b"frame", None)
         await asyncio.sleep(0.05)

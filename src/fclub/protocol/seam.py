@@ -58,6 +58,22 @@ class Bound(NamedTuple):
     offset: float = 0.0
 
 
+class Beginning(NamedTuple):
+    """Why a session with a local server begins anew after an earlier one.
+
+    The local store is new (an empty disk under an old name) or old (behind what the global server has
+    heard), the global server has lost what it had heard, or none of these: it is the first session.
+    `used` is the highest phase that either side knows to have been reported, or says the same of slots.
+    `sure` is a local process that ran before the global server's loss: it knows what it has used.
+    """
+
+    local_new: bool = False
+    local_old: bool = False
+    global_lost: bool = False
+    used: int = 0
+    sure: bool = False
+
+
 class LocalServer(Protocol):
     """Serves and learns from its users, known by their rows; speaks through the uplink it was given."""
 
@@ -69,6 +85,25 @@ class LocalServer(Protocol):
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         """Learn that this user rewarded the item with features x."""
+
+    def withhold(self, row: int, x: Vector, y: float) -> None:
+        """Learn the same, but never release it: an older copy of this server may have done so."""
+
+    def pause(self) -> None:
+        """Release nothing from now on: it is not known where the global server stands."""
+
+    def go_on(self) -> None:
+        """Both sides agree: release what is due."""
+
+    def begin(self, beginning: Beginning) -> None:
+        """A session begins: send again what the global server has to know, and draw no noise for it.
+
+        What an old store may have released is never released again.
+        """
+
+    @property
+    def used(self) -> int:
+        """The last phase that was reported, or what says the same of slots; 0 without both."""
 
     def bound(self, row: int) -> Bound:
         """What `recommend` scores items with for this user, as a copy that nothing changes."""
@@ -144,6 +179,12 @@ class Slotted(Protocol):
     def release(self, slot: int) -> None:
         """Compute this slot and send it; a slot that was used, or left out, is a `PrivacyError`."""
 
+    def slot_number(self, slot: int) -> int:
+        """What `used` will be once this slot is used."""
+
+    def forgo(self, used: int) -> None:
+        """Count everything up to this number as used: somebody else may have done so."""
+
 
 class GlobalServer(Protocol):
     """Brings the clusters of local servers together; knows them by what they have released."""
@@ -181,6 +222,12 @@ class GlobalServer(Protocol):
 
     def advance(self, overdue: bool = False) -> None:
         """Live: do what is due now; what is `overdue` goes on without the missing."""
+
+    def begin(self, server: int, beginning: Beginning) -> None:
+        """A session with that server begins: nothing that it sends from now on may count twice."""
+
+    def used_by(self, server: int) -> int:
+        """The last phase that was heard from that server; 0 where a number may be used again."""
 
     def receive(self, server: int, message: Message) -> None:
         """Take a message of that server; one that is refused changes nothing."""

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import accumulate
+from math import inf
 from typing import Any
 
 from prometheus_client import (
@@ -98,6 +99,7 @@ class Traffic:
 
 
 RECENT = 200
+TELL_AGAIN_SECONDS = 60.0
 
 log = logging.getLogger("fclub.service")
 
@@ -139,6 +141,7 @@ class Monitor:
         )
         self.failures = self._counter("fclub_link_failures_total", "Errors of the connection.")
         self.stopping = False
+        self._told: dict[tuple[str, str], float] = {}
         self._gauges: dict[str, Gauge] = {}
         self._totals = _Totals()
         self.registry.register(self._totals)
@@ -190,9 +193,12 @@ class Monitor:
             self.event("resent", peer=peer, frames=frames)
 
     def refused(self, peer: str, error: Exception) -> None:
-        reason = type(error).__name__
+        """Counted each time; told when it is new, and once a minute while it goes on."""
+        reason, now = type(error).__name__, time.monotonic()
         self.refusals.labels(peer, reason).inc()
-        self.event("refused", logging.WARNING, peer=peer, reason=reason, error=str(error))
+        if now - self._told.get((peer, reason), -inf) >= TELL_AGAIN_SECONDS:
+            self._told[peer, reason] = now
+            self.event("refused", logging.WARNING, peer=peer, reason=reason, error=str(error))
 
     def wire_failed(self, error: BaseException) -> None:
         self.failures.inc()

@@ -22,6 +22,9 @@ class Accounts(Protocol):
     def upload(self, phase: int, cluster: int, observations: int) -> None:
         """A cluster that was reported in that phase is about to upload."""
 
+    def lose(self, phases: range) -> None:
+        """Charge phases whose entries were lost."""
+
     def catch_up(self, phase: int, cluster: int, releases: int, observations: int) -> None:
         """Enter the releases that compiled code has made; `releases` is the number of all so far."""
 
@@ -39,6 +42,9 @@ class NoAccounts:
         """Nothing is charged."""
 
     def upload(self, phase: int, cluster: int, observations: int) -> None:
+        """Nothing is charged."""
+
+    def lose(self, phases: range) -> None:
         """Nothing is charged."""
 
     def catch_up(self, phase: int, cluster: int, releases: int, observations: int) -> None:
@@ -76,6 +82,12 @@ class TreeAccounts:
 
     def upload(self, phase: int, cluster: int, observations: int) -> None:
         self.ledger.release(self._stream(phase, cluster), observations)
+
+    def lose(self, phases: range) -> None:
+        """Each was admitted when it left, so they fit; a phase that was left out is paid too."""
+        for phase in phases:
+            if self.admits(phase):
+                self.ledger.open(f"{self.name}/{phase}/lost", self._tree, self._sensitivity, phase)
 
     def catch_up(self, phase: int, cluster: int, releases: int, observations: int) -> None:
         stream = self._stream(phase, cluster)

@@ -36,7 +36,7 @@ from fclub.protocol.paper.messages import (
     check_upload,
 )
 from fclub.protocol.phase import PhaseClock
-from fclub.protocol.seam import State
+from fclub.protocol.seam import Beginning, State
 
 Reported = list[tuple[int, Statistics]]
 """All clusters of a server by number."""
@@ -55,6 +55,7 @@ class PaperGlobal:
         self.phase = 0
         self.waiting: set[int] | None = None
         self.reports: dict[int, Reported] = {}
+        self.heard: dict[int, int] = {}
         self.members: list[Member] = []
         self.released: list[Statistics] = []
         self.clusters = GlobalClusters.zeros(np.zeros(0, dtype=np.int64), dim)
@@ -113,6 +114,26 @@ class PaperGlobal:
         """Ask one server for its report in the current phase."""
         self.link.to_local(server, PhaseStart(self.phase))
 
+    def begin(self, server: int, beginning: Beginning) -> None:
+        """Forget the server's part and start a phase; a server that has reported nothing is just asked.
+
+        The phase is one that neither side has heard of, since each has its own price.
+        """
+        known = self.reports.pop(server, None) is not None or any(m[0] == server for m in self.members)
+        if not known and beginning.used < self.phase:
+            self.ask(server)
+            return
+        rest = [row for row, member in enumerate(self.members) if member[0] != server]
+        group = number_by_first(self.clusters.group[rest])
+        released = [self.released[row] for row in rest]
+        self._renew([self.members[row] for row in rest], released, group, set())
+        self.reports = {}
+        self.clock = PhaseClock(max(self.phase, beginning.used) + 1)
+        self.begin_phase(self.clock.phase)
+
+    def used_by(self, server: int) -> int:
+        return self.heard.get(server, 0)
+
     def receive(self, server: int, message: Message) -> None:
         match message:
             case Upload():
@@ -132,6 +153,7 @@ class PaperGlobal:
             for entry in message.clusters
         ]
         check_report(message.phase, self.phase, clusters, self.rules)
+        self.heard[server] = message.phase
         if message.phase < self.phase:
             return
         self.reports[server] = clusters
@@ -246,6 +268,7 @@ class PaperGlobal:
         arrays = flatten(self.clusters, "world.")
         arrays |= pack_statistics(self.released, self.dim, "released.")
         values: dict[str, Any] = {"phase": self.phase, "members": self.members, "reports": {}}
+        values["heard"] = list(self.heard.items())
         values["waiting"] = None if self.waiting is None else sorted(self.waiting)
         for server, clusters in self.reports.items():
             values["reports"][str(server)] = [cluster for cluster, _ in clusters]
@@ -258,6 +281,7 @@ class PaperGlobal:
         self.released = unpack_statistics(arrays, "released.")
         self.phase = int(values["phase"])
         self.clock = PhaseClock(self.phase)
+        self.heard = dict(values.get("heard", []))
         self.waiting = None if values["waiting"] is None else set(values["waiting"])
         self.reports = {
             int(server): list(zip(ids, unpack_statistics(arrays, f"report{server}."), strict=True))

@@ -40,7 +40,7 @@ from fclub.protocol.paper.accounts import Accounts
 from fclub.protocol.paper.detection import Detector, serve_guests
 from fclub.protocol.paper.messages import ClusterStatistics, Download, Plan, Report, Upload
 from fclub.protocol.paper.staged import Staged
-from fclub.protocol.seam import Bound, State
+from fclub.protocol.seam import Beginning, Bound, State
 
 
 class PaperLocal:
@@ -83,6 +83,7 @@ class PaperLocal:
         self.asked: int | None = None
         self.answered = self.began = 0
         self.next_id = 0
+        self.paused = False
         self._deviations = entry_std(Domain(), self.dim, rules.noise_std) if depth else np.zeros((0, 0))
         self._recommend, self._observe = DirectCall(recommend), DirectCall(observe)
         self._absorb, self._release = DirectCall(absorb), DirectCall(release)
@@ -105,9 +106,13 @@ class PaperLocal:
             self.reported = row + 1
             if self.staged is not None:
                 self.staged = self.staged._replace(labels=np.append(self.staged.labels, 0))
-        if self.asked is not None:
-            self._report(self.asked)
+        self._answer()
         return row
+
+    def _answer(self) -> None:
+        """Send the report that was asked for while there was nobody to report, or no agreement."""
+        if self.asked is not None and len(self.users.counts) and not self.paused:
+            self._report(self.asked)
 
     def recommend(self, row: int, items: Matrix) -> int:
         """Alg. 1, line 12."""
@@ -129,6 +134,36 @@ class PaperLocal:
             self._hand_out(c, Statistics(gram, moment, int(count)))
         if self.users.counts[row].bit_count() == 1 and row in self.detector.guests:
             serve_guests([row], self.users, self.clusters, self.served_by)
+
+    def withhold(self, row: int, x: Vector, y: float) -> None:
+        """Reports release all data again, each for a price of its own: nothing can be held back."""
+        self.observe(row, x, y)
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def go_on(self) -> None:
+        """Hand out what was held meanwhile."""
+        self.paused = False
+        self._answer()
+        if self.staged is None:
+            held, self.held = self.held, []
+            for c, statistics in held:
+                self._hand_out(c, statistics)
+
+    @property
+    def used(self) -> int:
+        return self.answered
+
+    def begin(self, beginning: Beginning) -> None:
+        """The global server knows nothing of the clusters, and starts a phase.
+
+        An old store has lost entries of its ledger: it charges the phases that the other side knows.
+        """
+        self.staged, self.asked, self.held, self.ids, self.groups = None, None, [], [], []
+        if beginning.local_old:
+            self.accounts.lose(range(self.answered + 1, beginning.used + 1))
+        self.answered = max(self.answered, beginning.used)
 
     def bound(self, row: int) -> Bound:
         """To score any item refreshes what the cluster's items are scored with."""
@@ -163,7 +198,7 @@ class PaperLocal:
         Each noisy release stays a message of its own, and there are at most t_c of a cluster. Exact
         ones are without limit, so those of a cluster are held as their sum.
         """
-        if self.staged is None and self.ids:
+        if self.staged is None and self.ids and not self.paused:
             self.accounts.upload(self.began, self.ids[c], statistics.count)
             message = Upload(write_id(self.ids[c]), write_statistics(statistics))
             self.link.to_global(message)

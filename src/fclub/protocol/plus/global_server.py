@@ -21,7 +21,10 @@ from fclub.protocol.plus.messages import Digest, Share, Shares, read_released
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.plus.type_hub import TypeHub
 from fclub.protocol.plus.type_messages import TypeDigest
-from fclub.protocol.seam import State
+from fclub.protocol.seam import Beginning, State
+
+FROZEN = 1 << 40
+"""Clusters of earlier sessions are numbered from here on: no server has so many of its own."""
 
 Known = tuple[Statistics, float]
 """Released statistics and the variance of the noise in each entry."""
@@ -35,6 +38,9 @@ class PlusGlobal:
 
     A simulation starts phases for all servers together (`begin_phase`). Live, every server keeps its
     own clock and is answered when it has reported (`advance`), so no server waits for another.
+
+    What a server released in earlier sessions, of data that it does not release again, stays known
+    under numbers from `FROZEN` on. It is `hidden` from a server that may still hold the same data.
     """
 
     def __init__(self, servers: list[int], rules: PlusRules, margin: float, link: Downlink) -> None:
@@ -42,6 +48,7 @@ class PlusGlobal:
         self.known: dict[Member, Known] = {}
         self.group: dict[Member, int] = {}
         self.gamma, self.next_share, self.phase = 1.0, 0, 0
+        self.hidden: set[Member] = set()
         self._sent: dict[int, dict[tuple[Any, ...], int]] = {}
         self._heard: set[int] = set()
         self._answered = 0
@@ -70,6 +77,27 @@ class PlusGlobal:
         """Live: servers 0, 1, … take part; they send the first message."""
         self.servers = list(range(servers))
 
+    def begin(self, server: int, beginning: Beginning) -> None:
+        """Keep what an old or a lost store has released; what any other one releases it sends again.
+
+        Exact statistics of an old store are sent again too: then nothing earlier may stay.
+        """
+        now = [self.known[m] for m in self.known if m[0] == server and m[1] < FROZEN]
+        self._forget_clusters(server)
+        earlier = [member for member in self.known if member[0] == server]
+        if beginning.local_new or (beginning.local_old and self.rules.least_noise > 0.0):
+            for number, known in enumerate(now, start=FROZEN + len(earlier)):
+                self.known[server, number] = known
+        elif beginning.local_old:
+            self.known = {m: known for m, known in self.known.items() if m[0] != server}
+        self.hidden = {member for member in self.hidden if member[0] != server}
+        if beginning.local_old:
+            self.hidden |= {member for member in self.known if member[0] == server}
+        self.types.begin(server, beginning)
+
+    def used_by(self, server: int) -> int:
+        return 0
+
     def receive(self, server: int, message: Message) -> None:
         match message:
             case Digest() if server in self.servers and server not in self.types.sums:
@@ -89,17 +117,23 @@ class PlusGlobal:
         numbers = [read_id(cluster) for cluster in message.present]
         trust.check_digest(numbers, released, self.rules)
         news = {(server, number): known for number, known in released.items()}
+        if max(numbers, default=0) >= FROZEN:
+            raise InvalidMessage("a digest names a cluster of an earlier session")
         present = {(server, number) for number in numbers}
         kept = {member: known for member, known in self.known.items() if member in present}
         if (kept | news).keys() != present:
             raise InvalidMessage("a digest must bring the statistics of the clusters that it names")
-        others = {member: known for member, known in self.known.items() if member[0] != server}
+        others = {
+            member: known
+            for member, known in self.known.items()
+            if member[0] != server or member[1] >= FROZEN
+        }
         self.known = others | kept | news
         self._heard.add(server)
 
     def _forget_clusters(self, server: int) -> None:
-        """A server that has grown large is known by its types from now on."""
-        self.known = {member: known for member, known in self.known.items() if member[0] != server}
+        """A server that has grown large is known by its types from now on, but for earlier sessions."""
+        self.known = {m: known for m, known in self.known.items() if m[0] != server or m[1] >= FROZEN}
         self.group = {member: k for member, k in self.group.items() if member[0] != server}
         self._sent.pop(server, None)
         self._heard.discard(server)
@@ -120,7 +154,7 @@ class PlusGlobal:
     def reported(self) -> int:
         """How many observations the global statistics hold."""
         clusters = sum(statistics.count for statistics, _ in self.known.values())
-        return clusters + sum(self.types.released_by(server) for server in self.types.sums)
+        return clusters + sum(map(self.types.released_by, self.types.known))
 
     def released_by(self, server: int) -> int:
         """How many observations of a server the global statistics hold."""
@@ -156,7 +190,11 @@ class PlusGlobal:
         self.group = {member: int(k) for member, k in zip(members, group, strict=True)}
         self._learn_gamma(len(servers))
         for server in servers:
-            own = tuple((write_id(c), k) for (owner, c), k in self.group.items() if owner == server)
+            own = tuple(
+                (write_id(c), k)
+                for (owner, c), k in self.group.items()
+                if owner == server and c < FROZEN
+            )
             sent = self._sent.get(server, {})
             shares = self._shares(server, sent)
             fresh = tuple(share for key, share in shares.items() if key not in sent)
@@ -168,7 +206,7 @@ class PlusGlobal:
         """Others' part of every global cluster, by what it consists of."""
         parts: dict[int, list[Member]] = {}
         for member, k in self.group.items():
-            if member[0] != server:
+            if member[0] != server or (member[1] >= FROZEN and member not in self.hidden):
                 parts.setdefault(k, []).append(member)
         shares: dict[tuple[Any, ...], Share] = {}
         for _, others in sorted(parts.items()):
@@ -191,7 +229,7 @@ class PlusGlobal:
             number = sent.get(key)
             if number is None:
                 number, self.next_share = self.next_share, self.next_share + 1
-            shares[key] = Share(number, write_statistics(statistics), 0.0, len(self.types.sums))
+            shares[key] = Share(number, write_statistics(statistics), 0.0, len(self.types.known))
         return shares
 
     def state(self) -> State:
@@ -201,6 +239,7 @@ class PlusGlobal:
             "known": [(*member, noise) for member, (_, noise) in self.known.items()],
             "group": [(*member, k) for member, k in self.group.items()],
             "gamma": self.gamma,
+            "hidden": sorted(self.hidden),
             "answered": self._answered,
             "next_share": self.next_share,
             "sent": [(server, list(keys.items())) for server, keys in self._sent.items()],
@@ -215,6 +254,7 @@ class PlusGlobal:
             for (server, cluster, noise), statistics in zip(values["known"], known, strict=True)
         }
         self.group = {(server, cluster): k for server, cluster, k in values["group"]}
+        self.hidden = {(server, cluster) for server, cluster in values.get("hidden", [])}
         self.gamma, self.next_share = values["gamma"], int(values["next_share"])
         self.phase, self._answered = int(values["phase"]), int(values["answered"])
         self._sent = {

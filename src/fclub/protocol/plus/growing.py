@@ -12,9 +12,10 @@ from fclub.protocol.messages import Message
 from fclub.protocol.overview import LocalOverview
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Shares
+from fclub.protocol.plus.release_messages import Released
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
 from fclub.protocol.plus.user_local import UserLocal
-from fclub.protocol.seam import Bound, State
+from fclub.protocol.seam import Beginning, Bound, State
 
 
 class GrowingLocal:
@@ -39,6 +40,7 @@ class GrowingLocal:
 
     def _grow(self, clusters: PlusLocal) -> None:
         self.server = self._make(Crowd(clusters.users, clusters.serving.squares))
+        self.server.paused = clusters.paused
         self._clusters = None
 
     def _make(self, crowd: Crowd) -> TypeLocal:
@@ -55,6 +57,24 @@ class GrowingLocal:
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         self.server.observe(row, x, y)
+
+    def withhold(self, row: int, x: Vector, y: float) -> None:
+        self.server.withhold(row, x, y)
+
+    def pause(self) -> None:
+        self.server.pause()
+
+    def go_on(self) -> None:
+        self.server.go_on()
+
+    @property
+    def used(self) -> int:
+        return self.server.used
+
+    def begin(self, beginning: Beginning) -> None:
+        """Answers to what was asked in another session do not come any more."""
+        self._outdated = 0
+        self.server.begin(beginning)
 
     def bound(self, row: int) -> Bound:
         return self.server.bound(row)
@@ -116,18 +136,26 @@ class GrowingLocal:
 class GrowingUsers(GrowingLocal):
     """The same for servers that release whole users, which have nothing to release while few.
 
-    `arrived` are the visits before the server grew; they count for slots too.
+    `arrived` are the visits before the server grew; they count for slots too. So do the slots that it
+    has `forgone` till then, since an older or a younger copy of it may have used them.
     """
 
     def __init__(self, clusters: PlusLocal, few: int, with_types: Callable[[Crowd], UserLocal]) -> None:
         super().__init__(clusters, few, with_types)
         self.arrived, self._with_users = 0, with_types
         self.grown: UserLocal | None = None
+        self.forgone = Beginning()
 
     def _make(self, crowd: Crowd) -> UserLocal:
         self.grown = self._with_users(crowd)
         self.grown.arrivals = self.arrived
+        self.grown.begin(self.forgone)
         return self.grown
+
+    def receive(self, message: Message) -> None:
+        """A lost store of this name may have been large: what it is told is nothing to a small one."""
+        if self.grown is not None or not isinstance(message, Released):
+            super().receive(message)
 
     def arrive(self) -> None:
         if self.grown is None:
@@ -142,10 +170,28 @@ class GrowingUsers(GrowingLocal):
         assert self.grown is not None
         self.grown.release(slot)
 
+    def slot_number(self, slot: int) -> int:
+        assert self.grown is not None
+        return self.grown.slot_number(slot)
+
+    @property
+    def used(self) -> int:
+        return self.forgone.used if self.grown is None else self.grown.used
+
+    def forgo(self, used: int) -> None:
+        self.forgone = self.forgone._replace(used=max(self.forgone.used, used))
+        if self.grown is not None:
+            self.grown.forgo(used)
+
+    def begin(self, beginning: Beginning) -> None:
+        super().begin(beginning)
+        lost = self.forgone.global_lost or (beginning.global_lost and not beginning.sure)
+        self.forgone = Beginning(global_lost=lost, used=max(self.forgone.used, beginning.used))
+
     def state(self) -> State:
         arrays, values = super().state()
-        return arrays, values | {"arrived": self.arrived}
+        return arrays, values | {"arrived": self.arrived, "forgone": list(self.forgone)}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         super().restore(arrays, values)
-        self.arrived = int(values["arrived"])
+        self.arrived, self.forgone = int(values["arrived"]), Beginning(*values.get("forgone", []))

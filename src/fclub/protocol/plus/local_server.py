@@ -33,7 +33,7 @@ from fclub.protocol.plus import trust
 from fclub.protocol.plus.messages import Digest, News, Shares, read_released
 from fclub.protocol.plus.releases import Releases
 from fclub.protocol.plus.rules import PlusRules
-from fclub.protocol.seam import Bound, State
+from fclub.protocol.seam import Beginning, Bound, State
 
 EFFORT = 40_000
 """User visits per detection: fewer sweeps where there are many users."""
@@ -72,7 +72,7 @@ class PlusLocal:
         self.outside: dict[int, tuple[Statistics, float, int]] = {}
         self.told: dict[int, int] = {}
         self.joined: Indices = np.zeros((len(serving.theta), 2), dtype=np.int64)
-        self.unanswered = False
+        self.unanswered = self.paused = False
 
     @property
     def users(self) -> Packed:
@@ -97,7 +97,7 @@ class PlusLocal:
     @property
     def waiting(self) -> int:
         """Observations that the global server does not know of."""
-        return max(0, self.observations - sum(self.told.values()))
+        return max(0, self.observations - self.releases.closed - sum(self.told.values()))
 
     @property
     def served_by(self) -> Indices:
@@ -131,6 +131,28 @@ class PlusLocal:
     def observe(self, row: int, x: Vector, y: float) -> None:
         feedback(self.serving, row, x, y)
 
+    def withhold(self, row: int, x: Vector, y: float) -> None:
+        before = Statistics.of(self.users, row).copy()
+        self.observe(row, x, y)
+        self.releases.withhold(row, Statistics.of(self.users, row) - before)
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def go_on(self) -> None:
+        """What was not released meanwhile is due at the next detection."""
+        self.paused = False
+
+    used = 0
+
+    def begin(self, beginning: Beginning) -> None:
+        """Released sums are sent again: functions of what was sent before, they cost nothing."""
+        if beginning.local_old:
+            self.releases.close()
+        self.told, self.unanswered = {}, False
+        if self.clock is not None and len(self.labels):
+            self._report(self.clock.phase)
+
     def bound(self, row: int) -> Bound:
         serving = self.serving
         told = serving.theta[row].copy(), serving.covariance[row].copy(), serving.exploration
@@ -162,7 +184,8 @@ class PlusLocal:
         assert self.clock is not None
         self.clock.advance(self.observations)
         self.detect()
-        self._report(self.clock.phase)
+        if not self.paused:
+            self._report(self.clock.phase)
 
     def receive(self, message: Message) -> None:
         match message:
@@ -176,7 +199,8 @@ class PlusLocal:
 
     def detect(self) -> None:
         """Infer who shares a vector with whom, and what serves each user from now on."""
-        self.releases.advance()
+        if not self.paused:
+            self.releases.advance()
         information, vectors = self._information()
         others = all_information(
             ((s.gram, s.moment, noise) for s, noise, _ in self.outside.values()),

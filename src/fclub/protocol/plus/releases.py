@@ -35,6 +35,16 @@ class Releases(Protocol):
     def withdraw(self, row: int, part: Statistics) -> None:
         """Data that a row's releases cover are in its statistics no more; their count stays."""
 
+    @property
+    def closed(self) -> int:
+        """Observations that are never released, nor released again under this server's name."""
+
+    def close(self) -> None:
+        """Release nothing more of all that is known now, as a lost copy may have released it."""
+
+    def withhold(self, row: int, part: Statistics) -> None:
+        """Never release this part of a row's statistics."""
+
     def advance(self) -> None:
         """Release what is due by its count."""
 
@@ -64,6 +74,14 @@ class ExactReleases:
     def withdraw(self, row: int, part: Statistics) -> None:
         """What is released are the statistics themselves."""
 
+    closed = 0
+
+    def close(self) -> None:
+        """What is sent anew replaces what was known: there is nothing to charge."""
+
+    def withhold(self, row: int, part: Statistics) -> None:
+        """Exact statistics promise nothing."""
+
     def advance(self) -> None:
         """Nothing is held back."""
 
@@ -78,16 +96,21 @@ class ExactReleases:
 
 
 class Streams(NamedTuple):
-    """Every user's stream: what was released, what of the user's data it covers, noise, releases."""
+    """Every user's stream: what was released, what of the user's data it covers, noise, releases.
+
+    `base` is what no stream may cover any more.
+    """
 
     released: Packed
     covered: Packed
+    base: Packed
     noise: Floats
     steps: Indices
 
     @staticmethod
     def zeros(rows: int, dim: int) -> Streams:
         return Streams(
+            Packed.zeros(rows, dim),
             Packed.zeros(rows, dim),
             Packed.zeros(rows, dim),
             np.zeros(rows),
@@ -112,6 +135,7 @@ class PrivateReleases:
         self.users, self.plan, self.source, self.ledger, self.name = users, plan, source, ledger, name
         self.mechanism, self.dim = plan.mechanism, dim
         self.streams = self._room = Streams.zeros(rows, dim)
+        self.era = 0
         self._deviations = released_std(plan.domain, dim, plan.mechanism.std) / STEP
         self._factor = plan.mechanism.factor(len(plan.schedule))
         self._variances = plan.mechanism.variances
@@ -145,15 +169,41 @@ class PrivateReleases:
         self.streams.covered.gram[row] -= part.gram
         self.streams.covered.moment[row] -= part.moment
 
+    @property
+    def closed(self) -> int:
+        return int(self.streams.base.counts.sum())
+
+    def close(self) -> None:
+        """New streams begin for what comes later; they are disjoint from all that may have been.
+
+        One more stream is charged in full, for those that this ledger has not heard of.
+        """
+        self.era += 1
+        self._started(f"{self.name}/lost/{self.era}")
+        self._history = {}
+        for array in flatten(self.streams).values():
+            array[...] = 0
+        for base, known in zip(self.streams.base, self.users, strict=True):
+            base[...] = known
+
+    def withhold(self, row: int, part: Statistics) -> None:
+        self.streams.base.gram[row] += part.gram
+        self.streams.base.moment[row] += part.moment
+        self.streams.base.counts[row] += part.count
+
+    def _stream(self, row: int) -> str:
+        return f"{self.name}/{self.era}.{row}" if self.era else f"{self.name}/{row}"
+
     def advance(self) -> None:
         """Release what is due. Beyond `MOST_OBSERVATIONS` sums may not be exact: nothing is due."""
         schedule, covered = self.plan.schedule, self.streams.covered.counts
         following = np.searchsorted(schedule, covered, side="right")
         exact = self.users.counts <= MOST_OBSERVATIONS
         open_rows = np.nonzero((following < len(schedule)) & exact)[0]
-        due = open_rows[self.users.counts[open_rows] >= schedule[following[open_rows]]]
+        counts = self.users.counts - self.streams.base.counts
+        due = open_rows[counts[open_rows] >= schedule[following[open_rows]]]
         for row in due:
-            if self._started(f"{self.name}/{row}"):
+            if self._started(self._stream(row)):
                 self._release(int(row))
 
     def _started(self, stream: str) -> bool:
@@ -168,10 +218,11 @@ class PrivateReleases:
 
     def _release(self, row: int) -> None:
         streams, step = self.streams, int(self.streams.steps[row])
-        new = int(self.users.counts[row] - streams.covered.counts[row])
-        self.ledger.release(f"{self.name}/{row}", new)
-        gram = self.users.gram[row] - streams.covered.gram[row]
-        moment = self.users.moment[row] - streams.covered.moment[row]
+        covered, base = streams.covered, streams.base
+        new = int(self.users.counts[row] - base.counts[row] - covered.counts[row])
+        self.ledger.release(self._stream(row), new)
+        gram = self.users.gram[row] - base.gram[row] - covered.gram[row]
+        moment = self.users.moment[row] - base.moment[row] - covered.moment[row]
         past = self._history.setdefault(row, [])
         increment = whole(released_entries(gram, moment))
         increments = np.array([before for before, _ in past] + [increment])
@@ -181,8 +232,8 @@ class PrivateReleases:
         prefix = decode(self._factor[step, : step + 1], sent)
         streams.released.gram[row], streams.released.moment[row] = pair_of(prefix, self.dim)
         streams.released.counts[row] += new
-        for exact, known in zip(streams.covered, self.users, strict=True):
-            exact[row] = known[row]
+        for exact, known, before in zip(streams.covered, self.users, base, strict=True):
+            exact[row] = known[row] - before[row]
         streams.steps[row] = step + 1
         streams.noise[row] = self._variances[step + 1]
 
@@ -195,15 +246,18 @@ class PrivateReleases:
         pairs = np.array([pair for past in self._history.values() for pair in past], dtype=np.int64)
         pairs = pairs.reshape(len(rows), 2, len(self._deviations))
         return flatten(self.streams) | {
+            "era": np.array(self.era),
             "history.rows": np.array(rows, dtype=np.int64),
             "history.increments": pairs[:, 0],
             "history.released": pairs[:, 1],
         }
 
     def restore(self, arrays: dict[str, Any], users: Packed) -> None:
+        """Older files have no streams that were closed."""
         self.users = users
-        self.streams = self._room = rebuild(self.streams, arrays)
-        self._history = {}
+        never = flatten(Packed.zeros(len(users.counts), users.moment.shape[1]), "base.")
+        self.streams = self._room = rebuild(self.streams, never | arrays)
+        self.era, self._history = int(arrays.get("era", 0)), {}
         names = ("history.rows", "history.increments", "history.released")
         for row, increment, released in zip(*(arrays[name] for name in names), strict=True):
             self._history.setdefault(int(row), []).append((increment, released))

@@ -18,6 +18,9 @@ from fclub.privacy.slots import SlotPlan, draw_whole
 from fclub.protocol.plus.release_messages import Release, write_sums
 from fclub.protocol.seam import State
 
+PERIOD = 1 << 20
+"""No period has so many slots."""
+
 
 class SlotReleases:
     """Keeps to the slots of a period, and to values that were released before.
@@ -55,6 +58,26 @@ class SlotReleases:
             raise PrivacyError(f"period {number} does not follow period {self.period}")
         self.period, self.following = number, 0
         self.before = users.copy()
+
+    def number(self, slot: int) -> int:
+        """Slots of all periods in one order."""
+        return self.period * PERIOD + slot + 1
+
+    @property
+    def used(self) -> int:
+        return self.period * PERIOD + self.following
+
+    def forgo(self, used: int, users: Packed) -> None:
+        """Everything up to this number is used, by whomever; another period may have begun."""
+        period, following = divmod(used, PERIOD)
+        if period > self.period:
+            self.begin_period(period, users)
+        if period == self.period:
+            self.following = max(self.following, following)
+
+    def forgo_period(self) -> None:
+        """Nobody can tell which slots of this period are used."""
+        self.following = self.plan.releases
 
     def release(self, slot: int, users: Packed, visits: int) -> Release:
         """Compute a slot, which can be done once; it is entered in the ledger first."""

@@ -21,7 +21,7 @@ from fclub.protocol.plus.type_messages import (
     to_bytes,
     write_sums,
 )
-from fclub.protocol.seam import State
+from fclub.protocol.seam import Beginning, State
 
 
 class TypeHub:
@@ -31,7 +31,19 @@ class TypeHub:
         self.types, self.dim = types, dim
         self.sums: dict[int, Floats] = {}
         self.version = 0
+        self.frozen: dict[int, Floats] = {}
         self._asked: dict[int, int] = {}
+
+    def begin(self, server: int, beginning: Beginning) -> None:
+        """A lost store's sums stay; any other one sends all of its own again."""
+        before = self.known
+        known = self.sums.pop(server, None)
+        self._asked.pop(server, None)
+        if beginning.local_new and known is not None:
+            self.frozen[server] = known + self.frozen.get(server, 0.0)
+        elif beginning.local_old:
+            self.frozen.pop(server, None)
+        self.version += self.known != before
 
     def learn(self, server: int, message: TypeDigest) -> None:
         if message.types != self.types or message.step < 0:
@@ -58,8 +70,13 @@ class TypeHub:
 
     def _added(self, sums: list[Floats]) -> Floats:
         nothing = write_sums(TypeSums.zeros(self.types, self.dim))
-        total: Floats = np.sum([nothing, *sums], axis=0)
+        total: Floats = np.sum([nothing, *sums, *self.frozen.values()], axis=0)
         return total
+
+    @property
+    def known(self) -> list[int]:
+        """Servers of which there are sums."""
+        return sorted(self.sums.keys() | self.frozen.keys())
 
     @property
     def total(self) -> TypeSums:
@@ -84,8 +101,9 @@ class TypeHub:
         return found
 
     def released_by(self, server: int) -> int:
-        sums = self.sums.get(server)
-        return 0 if sums is None else int(read_sums(sums, self.types, self.dim).scalars[VISITS])
+        """In all sessions."""
+        known = [sums[server] for sums in (self.sums, self.frozen) if server in sums]
+        return sum(int(read_sums(sums, self.types, self.dim).scalars[VISITS]) for sums in known)
 
     def overview(self) -> list[GlobalOverview]:
         """Types with users, and the servers that know them."""
@@ -98,14 +116,17 @@ class TypeHub:
 
     def state(self) -> State:
         arrays = {f"types{server}": sums for server, sums in self.sums.items()}
+        arrays |= {f"frozen{server}": sums for server, sums in self.frozen.items()}
         return arrays, {
             "servers": list(self.sums),
+            "frozen": list(self.frozen),
             "version": self.version,
             "asked": list(self._asked.items()),
         }
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.sums = {server: arrays[f"types{server}"] for server in values["servers"]}
+        self.frozen = {server: arrays[f"frozen{server}"] for server in values.get("frozen", [])}
         self.version, self._asked = int(values["version"]), dict(values["asked"])
 
 

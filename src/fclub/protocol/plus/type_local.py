@@ -37,7 +37,7 @@ from fclub.protocol.plus.type_messages import (
     to_bytes,
     write_sums,
 )
-from fclub.protocol.seam import Bound, State
+from fclub.protocol.seam import Beginning, Bound, State
 
 EXCHANGES = 3
 """How often servers send their sums in a phase; each time the types of all servers move."""
@@ -84,7 +84,7 @@ class TypeLocal:
         self.others = TypeSums.zeros(rules.types, rules.dim)
         self.labels: Indices = np.zeros(len(crowd.squares), dtype=np.int64)
         self.phase, self.step, self.sharing = 0, 0, 0
-        self.unanswered = False
+        self.unanswered = self.paused = False
         self._known: tuple[Known, TypeSums] | None = None
 
     def _believe(self, beliefs: Beliefs) -> None:
@@ -147,6 +147,28 @@ class TypeLocal:
     def observe(self, row: int, x: Vector, y: float) -> None:
         keep(self.users, self.crowd.squares, row, x, y - self.centre)
 
+    def withhold(self, row: int, x: Vector, y: float) -> None:
+        """Exact sums promise nothing."""
+        self.observe(row, x, y)
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def go_on(self) -> None:
+        """The next phase tells what was learned meanwhile."""
+        self.paused = False
+
+    @property
+    def used(self) -> int:
+        return 0
+
+    def begin(self, beginning: Beginning) -> None:
+        """Send all sums anew; no answer to an earlier question will come."""
+        self.unanswered = False
+        if self.clock is not None and self.share and self.observations:
+            self.step = 0
+            self._report()
+
     def bound(self, row: int) -> Bound:
         mean, covariance = np.empty(self.rules.dim), np.empty((self.rules.dim, self.rules.dim))
         know_user(self.model, 0, self.users, row, mean, covariance)
@@ -187,7 +209,7 @@ class TypeLocal:
 
     def _begin_phase(self, phase: int) -> None:
         self.phase, self.step = phase, 0
-        if self.share:
+        if self.share and not self.paused:
             self._report()
         else:
             self._learn_alone()

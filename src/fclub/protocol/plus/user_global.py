@@ -27,7 +27,8 @@ from fclub.protocol.plus.release_messages import (
     read_sums,
     write_types,
 )
-from fclub.protocol.seam import State
+from fclub.protocol.plus.slots import PERIOD
+from fclub.protocol.seam import Beginning, State
 
 KEPT = 64
 """Versions of the centres that are kept: a release taken at older ones says nothing."""
@@ -46,6 +47,7 @@ class UserGlobal:
         self.types = first_types(rules)
         self.phase = self.version = 0
         self.told: dict[int, list[int]] = {}
+        self.used: dict[int, int] = {}
         self._centres: dict[int, Floats] = {0: self.types.centres}
         self._arrived: list[Sums] = []
         self._heard = False
@@ -64,6 +66,16 @@ class UserGlobal:
     def invite(self, servers: int) -> None:
         """Live: servers 0, 1, … take part; they send the first message."""
         self.servers = list(range(servers))
+
+    def begin(self, server: int, beginning: Beginning) -> None:
+        """Slots are used once, in whichever session: there is only something to tell."""
+        self.used[server] = max(self.used.get(server, 0), beginning.used)
+        if server in self.told:
+            self._tell(server)
+
+    def used_by(self, server: int) -> int:
+        period, slot, *_ = self.told.get(server, [0, -1])
+        return max(self.used.get(server, 0), period * PERIOD + slot + 1)
 
     def receive(self, server: int, message: Message) -> None:
         match message:
@@ -97,11 +109,14 @@ class UserGlobal:
         self.version += 1
         self._centres[self.version] = self.types.centres
         self._centres.pop(self.version - KEPT, None)
+        for server in sorted(self.told):
+            self._tell(server)
+        return True
+
+    def _tell(self, server: int) -> None:
         users, visits = (sum(told[place] for told in self.told.values()) for place in (2, 3))
         told = self.version, len(self.told), users, visits, self.rules.types
-        for server in sorted(self.told):
-            self.link.to_local(server, Released(*told, write_types(self.types)))
-        return True
+        self.link.to_local(server, Released(*told, write_types(self.types)))
 
     @property
     def next_phase(self) -> None:
@@ -143,6 +158,7 @@ class UserGlobal:
             "phase": self.phase,
             "version": self.version,
             "told": list(self.told.items()),
+            "used": list(self.used.items()),
             "kept": list(self._centres),
             "heard": self._heard,
             "arrived": [[sums.people, sums.visits, sums.noise] for sums in self._arrived],
@@ -152,6 +168,7 @@ class UserGlobal:
         self.types = rebuild(self.types, arrays, "released.")
         self.phase, self.version = int(values["phase"]), int(values["version"])
         self.told, self._heard = dict(values["told"]), bool(values["heard"])
+        self.used = dict(values.get("used", []))
         self._centres = {version: arrays[f"centres{version}"] for version in values["kept"]}
         self._arrived = [
             Sums(*(arrays[f"arrived{number}.{name}"] for name in Sums._fields[:3]), *told)

@@ -20,7 +20,7 @@ from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.release_messages import ReadTypes, Released, read_types
 from fclub.protocol.plus.slots import SlotReleases
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
-from fclub.protocol.seam import State
+from fclub.protocol.seam import Beginning, State
 from fclub.protocol.trust import MAX_COUNT
 
 
@@ -68,6 +68,28 @@ class UserLocal(TypeLocal):
         message = self.slots.release(slot, self.users, self.visits)
         self.unanswered = True
         self.link.to_global(message)
+
+    def slot_number(self, slot: int) -> int:
+        assert self.slots is not None
+        return self.slots.number(slot)
+
+    @property
+    def used(self) -> int:
+        return 0 if self.slots is None else self.slots.used
+
+    def forgo(self, used: int) -> None:
+        if self.slots is not None:
+            self.slots.forgo(used, self.users)
+
+    def begin(self, beginning: Beginning) -> None:
+        """Slots that either side knows to be used are; if the global server has lost them, all may be.
+
+        Only a process that ran before that loss knows better.
+        """
+        super().begin(beginning)
+        self.forgo(beginning.used)
+        if beginning.global_lost and not beginning.sure and self.slots is not None:
+            self.slots.forgo_period()
 
     def forget(self, row: int) -> int:
         """Later slots do without this user; a name that returns is in each slot once, as all are."""

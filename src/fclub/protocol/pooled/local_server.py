@@ -27,7 +27,7 @@ from fclub.protocol.plus.releases import Releases
 from fclub.protocol.plus.trust import check_share
 from fclub.protocol.pooled.messages import Others, Sums
 from fclub.protocol.pooled.rules import PooledRules
-from fclub.protocol.seam import Bound, State
+from fclub.protocol.seam import Beginning, Bound, State
 
 CLUSTER = 0
 """The id and the global cluster of everybody."""
@@ -53,7 +53,8 @@ class PooledLocal:
     for it, as a live one does; without one it waits for the global server to start a phase.
     """
 
-    unanswered = False
+    unanswered = paused = False
+    used = 0
 
     def __init__(
         self,
@@ -90,6 +91,32 @@ class PooledLocal:
             rounded = snap(x, self.model.constant), on_grid(y - self.model.centre)
             keep(self.kept.users, self.kept.squares, row, *rounded)
         feedback(self.model, 0, x, y)
+
+    def withhold(self, row: int, x: Vector, y: float) -> None:
+        total = self.model.users
+        before = Statistics.of(total, 0).copy()
+        self.observe(row, x, y)
+        part = Statistics.of(total, 0) - before
+        self.releases.withhold(0, part)
+        if self.clock is not None:
+            covered = self.kept.covered
+            covered.gram[row] += part.gram
+            covered.moment[row] += part.moment
+            covered.counts[row] += part.count
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def go_on(self) -> None:
+        """What was not released meanwhile is due at the next phase."""
+        self.paused = False
+
+    def begin(self, beginning: Beginning) -> None:
+        if beginning.local_old:
+            self.releases.close()
+            self._cover()
+        self.told = 0
+        self._tell()
 
     def bound(self, row: int) -> Bound:
         model = self.model
@@ -143,15 +170,26 @@ class PooledLocal:
 
     def _release(self) -> None:
         """Release what is due by its count, and tell it."""
-        self.releases.advance()
+        if not self.paused:
+            before = int(self.releases.released.counts[0])
+            self.releases.advance()
+            if self.releases.released.counts[0] > before:
+                self._cover()
+            self._tell()
+        self._refresh()
+
+    def _tell(self) -> None:
+        """Send all that has been released, if it is more than before."""
         released = Statistics.of(self.releases.released, 0)
         if released.count > self.told:
-            for covered, known in zip(self.kept.covered, self.kept.users, strict=True):
-                covered[...] = known
             self.told = released.count
             noise = float(self.releases.noise[0])
             self.link.to_global(Sums(write_id(CLUSTER), write_statistics(released), noise))
-        self._refresh()
+
+    def _cover(self) -> None:
+        """All that is kept of users has been released, or never will be."""
+        for covered, known in zip(self.kept.covered, self.kept.users, strict=True):
+            covered[...] = known
 
     def _refresh(self) -> None:
         """Compute the Gaussian anew from all that is known."""
@@ -179,7 +217,7 @@ class PooledLocal:
 
     @property
     def waiting(self) -> int:
-        return self.observations - self.told
+        return self.observations - self.releases.closed - self.told
 
     @property
     def served_by(self) -> Indices:

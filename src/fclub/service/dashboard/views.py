@@ -59,6 +59,8 @@ class LocalView:
             "name": node.name,
             "policy": self.model.policy,
             "unanswered": node.server.unanswered,
+            "trouble": node.handshake.standing.reason,
+            "begun": node.begun["reason"] if node.begun and node.begun["session"] > 1 else None,
             "latency": self.monitor.traffic.route("/v1/recommend").at_most(),
             "clusters": [asdict(one) for one in node.overview()],
             "privacy": self._privacy(),
@@ -165,6 +167,7 @@ class GlobalView:
             "bytes": sent.bytes,
             "offences": peer.offences,
             "quarantined": peer.quarantined,
+            "trouble": self.node.troubles().get(name),
         }
 
 

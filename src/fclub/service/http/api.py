@@ -262,7 +262,11 @@ class PrivacyView(msgspec.Struct, frozen=True):
 
 
 class LinkView(msgspec.Struct, frozen=True):
-    """Messages to and from the global server; `unanswered`: a report without its plan."""
+    """Messages to and from the global server in this session; `unanswered`: a report without its plan.
+
+    `state` tells whether both sides agree where they stand, `reason` why not. `begun` tells why the
+    session began.
+    """
 
     name: str
     connected: bool
@@ -270,6 +274,10 @@ class LinkView(msgspec.Struct, frozen=True):
     sent: int
     confirmed: int
     received: int
+    session: int
+    state: str
+    reason: str | None = None
+    begun: str | None = None
 
 
 BODIES: dict[tuple[str, str], tuple[Any, Any, str]] = {

@@ -58,12 +58,14 @@ class GlobalService:
         ]
 
     async def servers(self, request: Request) -> dict[str, Any]:
+        troubles = self.node.troubles()
         return {
             name: {
                 **peer.channel.counters(),
                 "offences": peer.offences,
                 "quarantined": peer.quarantined,
                 "rejected": peer.rejected,
+                "trouble": troubles.get(name),
             }
             for name, peer in self.node.peers.items()
         }
@@ -99,7 +101,9 @@ class GlobalService:
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
     async def health(self, request: Request) -> dict[str, Any]:
-        return {"status": "ok", "uptime_seconds": round(time.time() - self.monitor.started, 3)}
+        troubles = [f"{name}: {text}" for name, text in self.node.troubles().items()]
+        health = {"status": "degraded", "reason": "; ".join(troubles)} if troubles else {"status": "ok"}
+        return health | {"uptime_seconds": round(time.time() - self.monitor.started, 3)}
 
     async def ready(self, request: Request) -> Response:
         """Without its broker the global server can do nothing."""

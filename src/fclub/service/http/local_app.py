@@ -24,6 +24,7 @@ from fclub.service.http.gate import Gate, Guard, Routes, json_response, status_o
 from fclub.service.http.pages import Dashboard
 from fclub.service.http.shop import Shop
 from fclub.service.monitoring import Monitor
+from fclub.service.nodes.handshake import AGREED
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
@@ -199,9 +200,16 @@ class LocalService:
         return privacy_view(self.node.books)
 
     async def link(self, request: Request) -> api.LinkView:
-        unanswered = self.node.server.unanswered
-        counters = self.node.channel.counters()
-        return api.LinkView(self.node.name, self.runner.wire.connected, unanswered, **counters)
+        node, standing = self.node, self.node.handshake.standing
+        return api.LinkView(
+            name=node.name,
+            connected=self.runner.wire.connected,
+            unanswered=node.server.unanswered,
+            **node.channel.counters(),
+            state=standing.state,
+            reason=standing.reason,
+            begun=node.begun["reason"] if node.begun else None,
+        )
 
     async def metrics(self, request: Request) -> Response:
         channel, gauge = self.node.channel, self.monitor.gauge
@@ -209,6 +217,8 @@ class LocalService:
         gauge("fclub_clusters", "Local clusters.", len(self.node.server.overview()))
         gauge("fclub_outbox_frames", "Messages not confirmed.", channel.sent - channel.confirmed)
         gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
+        agreed = float(self.node.handshake.standing.state == AGREED)
+        gauge("fclub_link_agreed", "1 while both sides agree where they stand.", agreed)
         for spent in privacy_view(self.node.books).spent:
             delta = f"{spent.delta:g}"
             gauge("fclub_privacy_epsilon", "ε spent at this δ.", spent.epsilon, delta=delta)
@@ -222,8 +232,8 @@ class LocalService:
 
     async def health(self, request: Request) -> dict[str, Any]:
         uptime = round(time.time() - self.monitor.started, 3)
-        exhausted = self.node.books.exhausted
-        return {"status": "ok", "uptime_seconds": uptime, "privacy_exhausted": exhausted}
+        exhausted, health = self.node.books.exhausted, self.node.handshake.standing.health
+        return health | {"uptime_seconds": uptime, "privacy_exhausted": exhausted}
 
     async def ready(self, request: Request) -> Response:
         """Ready unless the store has failed: a local server that is cut off still serves its users."""

@@ -23,8 +23,8 @@ from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from fclub.errors import InvalidSetting, NotStored
-from fclub.service.link.channel import GLOBAL
-from fclub.service.link.wire import Deliver, end
+from fclub.service.link.frames import GLOBAL
+from fclub.service.link.wire import Connected, Deliver, end
 from fclub.service.monitoring import Monitor
 from fclub.service.settings import Nats
 
@@ -75,13 +75,15 @@ class NatsWire:
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
         self._refusals = 0
+        self._tell_connected: Connected = lambda: None
 
     @property
     def connected(self) -> bool:
         return self._client is not None and self._client.is_connected
 
-    async def start(self, deliver: Deliver) -> None:
+    async def start(self, deliver: Deliver, connected: Connected) -> None:
         """Connect in the background: a node serves its users whether or not the broker is there."""
+        self._tell_connected = connected
         self._task = asyncio.create_task(self._run(deliver))
 
     async def _run(self, deliver: Deliver) -> None:
@@ -112,6 +114,9 @@ class NatsWire:
         async def failed(error: Exception) -> None:
             self.monitor.wire_failed(error)
 
+        async def reconnected() -> None:
+            self._tell_connected()
+
         return await nats.connect(
             self.broker.url,
             user=self.broker.user,
@@ -122,6 +127,7 @@ class NatsWire:
             max_reconnect_attempts=-1,
             reconnect_time_wait=0.5,
             error_cb=failed,
+            reconnected_cb=reconnected,
         )
 
     async def _consume(self, client: Client, deliver: Deliver) -> None:
@@ -132,6 +138,7 @@ class NatsWire:
         request = f"$JS.API.CONSUMER.MSG.NEXT.{source}.{self.name}"
         inbox = client.new_inbox()
         subscription = await client.subscribe(inbox)
+        self._tell_connected()
         asked = 0
         try:
             while True:

@@ -17,12 +17,14 @@ Arrival = tuple[str, bytes]
 """Sender and frame."""
 
 Deliver = Callable[[list[Arrival]], Awaitable[None]]
+Connected = Callable[[], None]
+"""Called whenever the wire is there, at last or again."""
 
 
 class Wire(Protocol):
     """Carries frames to peers and brings theirs; may lose them, may be down."""
 
-    async def start(self, deliver: Deliver) -> None: ...
+    async def start(self, deliver: Deliver, connected: Connected) -> None: ...
 
     async def send(self, peer: str, frame: bytes, message_id: str | None) -> None: ...
 
@@ -58,8 +60,9 @@ class DirectWire:
     def connected(self) -> bool:
         return True
 
-    async def start(self, deliver: Deliver) -> None:
+    async def start(self, deliver: Deliver, connected: Connected) -> None:
         self._task = asyncio.create_task(self._run(deliver))
+        connected()
 
     async def _run(self, deliver: Deliver) -> None:
         while True:

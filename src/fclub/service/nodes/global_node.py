@@ -5,19 +5,64 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from fclub.errors import InvalidMessage, OutOfOrder, Quarantined
+import msgspec
+
+from fclub.errors import (
+    Conflict,
+    InvalidMessage,
+    NotAgreed,
+    OtherSession,
+    OtherVersion,
+    OutOfOrder,
+    Quarantined,
+)
 from fclub.privacy.noise import NoNoise
 from fclub.protocol.link import Communications
 from fclub.protocol.messages import Message, encode
 from fclub.protocol.seam import Family, GlobalServer
-from fclub.service.link.channel import GLOBAL, Channel, Receipt, decode_frame
+from fclub.service.link.channel import Channel
+from fclub.service.link.frames import (
+    GLOBAL,
+    VERSION,
+    Ask,
+    Grant,
+    Hello,
+    Knock,
+    Numbered,
+    Offer,
+    Receipt,
+    Welcome,
+    decode_frame,
+    encode_frame,
+)
+from fclub.service.link.sessions import beginning_of, judge, offer_for, reason_for
 from fclub.service.nodes.node import Node, RecordedNoise
 from fclub.service.store.store import Changes, Store
 
 QUARANTINE_AFTER = 5
 """Refused messages until a server is not listened to any more."""
+
+ANSWERS = 8
+"""Answers that are remembered of each server: a broker may deliver a question twice."""
+
+KINDS: dict[type[NotAgreed], str] = {
+    OutOfOrder: "out of order",
+    OtherSession: "other session",
+    Conflict: "conflict",
+    OtherVersion: "other version",
+}
+
+
+class Answer(NamedTuple):
+    """What a question got: the bytes, and the session that they offer, if any."""
+
+    frame: bytes
+    offer: Offer | None
+
+
+_Kept = list[tuple[str, bytes, Offer | None]]
 
 
 @dataclass
@@ -26,6 +71,12 @@ class Peer:
 
     channel: Channel
     number: int
+    marked: bool = False
+    incarnations: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    granted: tuple[int, str] = (0, "")
+    doubt: bool = False
+    trouble: str | None = None
     offences: int = 0
     quarantined: bool = False
     rejected: dict[str, int] = field(default_factory=dict)
@@ -47,6 +98,7 @@ class GlobalNode(Node):
         }
         self.server = family.global_server([], self)
         self._recover()
+        self._remember_answers()
         self._trust()
         self._invite()
 
@@ -65,8 +117,9 @@ class GlobalNode(Node):
     def to_local(self, server: int, message: Message) -> None:
         """The link of the global server."""
         payload, peer = encode(message), self.peers[self.names[server]]
-        peer.communications.count(message, len(payload))
-        peer.channel.send(payload, self.changes)
+        if peer.channel.ordinal:
+            peer.communications.count(message, len(payload))
+            peer.channel.send(payload, self.changes)
 
     def receive(self, sender: str, data: bytes) -> None:
         """A frame on the subject of `sender`; raises what was wrong with it after counting that."""
@@ -77,8 +130,11 @@ class GlobalNode(Node):
             raise Quarantined(f"{sender} is in quarantine")
         try:
             self._take_in(peer, sender, data)
-        except OutOfOrder:
-            self._count(peer, "out of order")
+        except NotAgreed as error:
+            self._count(peer, KINDS[type(error)])
+            peer.doubt |= isinstance(error, OtherSession | Conflict)
+            if isinstance(error, OtherVersion):
+                peer.trouble = str(error)
             raise
         except InvalidMessage as error:
             self._offend(peer, error)
@@ -87,20 +143,125 @@ class GlobalNode(Node):
     def _take_in(self, peer: Peer, sender: str, data: bytes) -> None:
         frame = decode_frame(data, sender)
         peer.seen = time.time()
-        if isinstance(frame, Receipt):
-            peer.channel.confirm(frame, self.changes)
-            return
+        match frame:
+            case Hello():
+                self._greet(peer, frame)
+            case Numbered():
+                self._receive_numbered(peer, frame)
+            case Ask():
+                peer.channel.check_session(frame.session)
+                self._grant(peer, frame)
+            case Receipt():
+                peer.channel.check_session(frame.session)
+                peer.channel.confirm(frame.sequence, frame.chain, self.changes)
+            case _:
+                raise InvalidMessage(f"the global server does not take a {type(frame).__name__}")
+
+    def _receive_numbered(self, peer: Peer, frame: Numbered) -> None:
+        self._accepted(peer, frame.session)
+        peer.channel.check_session(frame.session)
         if peer.channel.is_next(frame):
             self._apply(peer, frame.payload)
-            self._log("message", sender, frame.payload)
+            self._log("message", peer.channel.peer, frame.payload)
         else:
             self._count(peer, "repeated")
-        self.changes.receipts[sender] = peer.channel.receipt()
+        self.changes.receipts[peer.channel.peer] = peer.channel.receipt()
+
+    def _grant(self, peer: Peer, ask: Ask) -> None:
+        """A slot is granted once, to one process; none up to the highest that is known to be used."""
+        if ask.slot > self._used(peer):
+            peer.granted = ask.slot, ask.process.hex()
+            kept = {name: other.granted for name, other in self.peers.items()}
+            self.changes.note("grants", json.dumps(kept))
+        granted = peer.granted == (ask.slot, ask.process.hex())
+        answer = Grant(VERSION, GLOBAL, ask.session, ask.process, ask.slot, granted)
+        self.changes.letters.append((peer.channel.peer, encode_frame(answer)))
+
+    def _used(self, peer: Peer) -> int:
+        """What the server has used at least, or may have used."""
+        return max(self.server.used_by(peer.number), peer.granted[0])
+
+    def _greet(self, peer: Peer, hello: Hello) -> None:
+        """Answer where this side stands; what is offered begins with the first frame in it."""
+        channel, number = peer.channel, hello.number.hex()
+        peer.doubt, peer.trouble = False, None
+        if number not in peer.answers:
+            self._accepted(peer, hello.record.session)
+            peer.answers[number] = self._answer(peer, hello)
+            while len(peer.answers) > ANSWERS:
+                del peer.answers[next(iter(peer.answers))]
+            kept = [(key, a.frame, a.offer) for key, a in peer.answers.items()]
+            self.changes.note(f"answers of {channel.peer}", msgspec.json.encode(kept).decode())
+        self.changes.letters.append((channel.peer, peer.answers[number].frame))
+
+    def _answer(self, peer: Peer, hello: Hello) -> Answer:
+        channel, theirs = peer.channel, hello.record
+        last = peer.incarnations.get(theirs.incarnation.hex(), channel.ordinal)
+        used, superseded = self._used(peer), last < channel.ordinal
+        ours = channel.record(self.incarnation, peer.marked, used, superseded)
+        verdict, offer = judge(theirs, ours), None
+        if verdict.agreed:
+            channel.confirm(theirs.received, theirs.heard, self.changes)
+            self._send_again(channel)
+        elif verdict.refused:
+            peer.trouble = "a store that another one has replaced speaks under this name"
+            self.changes.notices.append(f"{channel.peer}: {peer.trouble}")
+        else:
+            offer = offer_for(theirs, ours, verdict)
+        return Answer(encode_frame(Welcome(VERSION, GLOBAL, hello.number, ours, offer)), offer)
+
+    def _accepted(self, peer: Peer, session: bytes) -> None:
+        """If something comes in a session that was offered, it begins."""
+        for answer in peer.answers.values():
+            offer = answer.offer
+            if offer is not None and offer.session == session and offer.ordinal > peer.channel.ordinal:
+                self._begin(peer, offer)
+                self._log("begin", peer.channel.peer, msgspec.msgpack.encode(offer))
+                peer.marked = False
+                marked = [name for name, other in self.peers.items() if other.marked]
+                self.changes.note("marked", json.dumps(marked))
+                if offer.ordinal > 1:
+                    self.changes.notices.append(f"{peer.channel.peer}: {reason_for(offer)}")
+
+    def _begin(self, peer: Peer, offer: Offer) -> None:
+        peer.channel.begin(offer.ordinal, offer.session, self.changes)
+        peer.incarnations[offer.incarnation.hex()] = offer.ordinal
+        self.server.begin(peer.number, beginning_of(offer, sure=False))
+        self.server.advance()
+
+    def _remember_answers(self) -> None:
+        """Take up what was answered, and for whom this store still counts as restored."""
+        marked = json.loads(self.store.get("marked") or "[]")
+        for name, (slot, process) in json.loads(self.store.get("grants") or "{}").items():
+            self.peers[name].granted = slot, process
+        for name, peer in self.peers.items():
+            kept = self.store.get(f"answers of {name}")
+            if kept is not None:
+                for key, frame, offer in msgspec.json.decode(kept, type=_Kept):
+                    peer.answers[key] = Answer(frame, offer)
+            peer.marked = marked is True or (marked is not False and name in marked)
+
+    def connected(self) -> None:
+        for name in self.names:
+            self._knock(name)
+
+    def _knock(self, name: str) -> None:
+        self.changes.letters.append((name, encode_frame(Knock(VERSION, GLOBAL))))
+
+    def tick(self) -> bool:
+        doubtful = [name for name, peer in self.peers.items() if peer.doubt]
+        for name in doubtful:
+            self.peers[name].doubt = False
+            self._knock(name)
+        return bool(doubtful)
+
+    def stuck(self, channel: Channel) -> None:
+        self._send_again(channel)
 
     def _apply(self, peer: Peer, payload: bytes) -> None:
         message = self.family.decode(payload)
         self.server.receive(peer.number, message)
-        peer.channel.received += 1
+        peer.channel.applied(payload)
         peer.communications.count(message, len(payload))
         self.server.advance()
 
@@ -128,6 +289,15 @@ class GlobalNode(Node):
         for name, (offences, quarantined) in json.loads(self.store.get("trust") or "{}").items():
             self.peers[name].offences, self.peers[name].quarantined = offences, quarantined
 
+    def troubles(self) -> dict[str, str]:
+        """Servers with which it is not clear where both sides stand, and why."""
+        restored = "this store was restored, and no new session with that server has begun"
+        return {
+            name: peer.trouble or restored
+            for name, peer in self.peers.items()
+            if peer.trouble or peer.marked
+        }
+
     def close_phase(self) -> None:
         """The deadline has passed: go on without those that have not answered."""
         if self.server.missing:
@@ -149,7 +319,8 @@ class GlobalNode(Node):
 
     def _values(self) -> dict[str, Any]:
         return {
-            "channels": {name: peer.channel.counters() for name, peer in self.peers.items()},
+            "channels": {name: peer.channel.state() for name, peer in self.peers.items()},
+            "incarnations": {name: peer.incarnations for name, peer in self.peers.items()},
             "communications": {name: vars(p.communications) for name, p in self.peers.items()},
             "invited": len(self.server.servers),
         }
@@ -157,7 +328,9 @@ class GlobalNode(Node):
     def _take_up(self, values: dict[str, Any]) -> None:
         self.server = self.family.global_server(list(range(values.pop("invited"))), self)
         for name, counters in values.pop("channels").items():
-            self.peers[name].channel = Channel(GLOBAL, name, **counters)
+            self.peers[name].channel.restore(counters)
+        for name, incarnations in values.pop("incarnations", {}).items():
+            self.peers[name].incarnations = dict(incarnations)
         for name, counts in values.pop("communications").items():
             self.peers[name].communications = Communications(**counts)
 
@@ -165,6 +338,8 @@ class GlobalNode(Node):
         match kind:
             case "message":
                 self._apply(self.peers[source], body)
+            case "begin":
+                self._begin(self.peers[source], msgspec.msgpack.decode(body, type=Offer))
             case "close":
                 self.server.advance(overdue=True)
             case "invite":

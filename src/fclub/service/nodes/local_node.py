@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import struct
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from fclub.core.types import Matrix, Vector
-from fclub.errors import FclubError, InvalidFile, NotFound, OtherReward, UnknownDecision
+from fclub.errors import (
+    Conflict,
+    FclubError,
+    InvalidFile,
+    InvalidMessage,
+    NotFound,
+    OtherReward,
+    OtherSession,
+    OtherVersion,
+    UnknownDecision,
+)
 from fclub.protocol.messages import Message, encode
 from fclub.protocol.overview import LocalOverview
 from fclub.protocol.seam import Bound, Family, LocalServer, Place, Slotted
-from fclub.service.link.channel import GLOBAL, Channel, Receipt, decode_frame
+from fclub.service.link.channel import Channel
+from fclub.service.link.frames import (
+    GLOBAL,
+    VERSION,
+    Ask,
+    Grant,
+    Knock,
+    Numbered,
+    Offer,
+    Receipt,
+    Welcome,
+    decode_frame,
+    encode_frame,
+)
+from fclub.service.link.sessions import beginning_of, reason_for
+from fclub.service.nodes.handshake import AGREED, ANOTHER_STORE, REFUSED, Handshake, Standing
 from fclub.service.nodes.node import Node, RecordedNoise
 from fclub.service.store.books import Books
 from fclub.service.store.catalogue import Catalogue
@@ -59,17 +88,24 @@ class LocalNode(Node):
         self.server = family.local_server(place, family.users(0), live=True)
         self.books = Books(ledger, store)
         self.channel = Channel(name, GLOBAL)
-        self.feedbacks = 0
+        self.handshake = Handshake()
+        self.marked = store.get("marked") == "true"
+        self.begun: dict[str, Any] | None = json.loads(store.get("begun") or "null")
+        self.paused = False
+        self.feedbacks = self.era = 0
         self.decisions = Decisions(store)
         self.past = Past(store)
         self.catalogue = Catalogue(store, family.shape.dim)
         self._gone: set[int] = set()
         self.books.compare(self._recover())
         self.rows = store.users()
+        if not self.paused:
+            self._pause()
+            self._log("pause", "", b"")
 
     def to_global(self, message: Message) -> None:
         """The link of the local server: everything that it sends is numbered and stored."""
-        self.books.post(message, self.channel.sent + 1, self.changes)
+        self.books.post(message, self.channel.ordinal, self.changes)
         self.channel.send(encode(message), self.changes)
 
     def recommend(self, user: str, items: Matrix, ids: Sequence[str]) -> Decision:
@@ -77,7 +113,7 @@ class LocalNode(Node):
         self.family.domain.check_items(items)
         row = self._visit(user)
         index = self.server.recommend(row, items)
-        shown = Shown(row, items[index].tobytes())
+        shown = Shown(row, items[index].tobytes(), era=self.era)
         return Decision(self.decisions.add(shown, ids[index], self.changes).hex(), index)
 
     def bound(self, user: str) -> Bound:
@@ -90,18 +126,23 @@ class LocalNode(Node):
         if row is None:
             row = self._add_user(user)
         if isinstance(self.server, Slotted):
-            self._arrive(self.server)
+            self.server.arrive()
             self._log("visit", "", b"")
+            self._ask_for_slot()
         return row
 
     def show(self, user: str, item: str, features: Vector) -> str:
         """Remember that an item was chosen for this user; returns the decision."""
         row = self.rows.get(user)
-        shown = Shown(self._add_user(user) if row is None else row, features.tobytes())
+        row = self._add_user(user) if row is None else row
+        shown = Shown(row, features.tobytes(), era=self.era)
         return self.decisions.add(shown, item, self.changes).hex()
 
     def learn_past(self, key: str, user: str, x: Vector, reward: float) -> bool:
-        """Learn from an observation made elsewhere; False if that of this id is known already."""
+        """Learn from an observation made elsewhere; False if that of this id is known already.
+
+        Once this store was old, another copy of it may have learned and released the same before.
+        """
         known, row = self.past.find(key), self.rows.get(user)
         if known is not None and known[0] not in self._gone:
             if known != (row, reward):
@@ -110,17 +151,17 @@ class LocalNode(Node):
         self.family.domain.check_items(x[None, :])
         if row is None:
             row = self._add_user(user)
-        self._learn(row, x, reward)
+        self._learn("withhold" if self.era else "observe", row, x, reward)
         self.past.add(key, row, reward, self.changes)
         return True
 
-    def _learn(self, row: int, x: Vector, reward: float) -> None:
+    def _learn(self, kind: str, row: int, x: Vector, reward: float) -> None:
         try:
-            self._observe(row, x, reward)
+            self._observe(kind, row, x, reward)
         except FclubError as error:
             raise RuntimeError("an observation was learned in part") from error
         self.feedbacks += 1
-        self._log("observe", "", struct.pack("<qd", row, reward) + x.tobytes())
+        self._log(kind, "", struct.pack("<qd", row, reward) + x.tobytes())
 
     def put_items(self, ids: list[str], items: Matrix) -> int:
         """Insert or replace items of the catalogue; returns how many are new."""
@@ -138,12 +179,34 @@ class LocalNode(Node):
         self._log("user", "", b"")
         return row
 
-    def _arrive(self, server: Slotted) -> None:
-        """Count a visit, and compute the slot that it makes due: one entry of the log."""
-        server.arrive()
+    def _ask_for_slot(self) -> bool:
+        """Ask whether this process may use the slot that is due, if one is and both sides agree."""
+        slot = self.server.due_slot() if isinstance(self.server, Slotted) and not self.paused else None
+        if slot is None or not isinstance(self.server, Slotted):
+            return False
+        number = self.server.slot_number(slot)
+        ask = Ask(VERSION, self.name, self.channel.session, self.handshake.process, number)
+        self.changes.letters.append((GLOBAL, encode_frame(ask)))
+        return True
+
+    def _granted(self, grant: Grant) -> None:
+        """Compute the slot, or know that another process has it; what is not due any more is void."""
+        server = self.server
+        self.channel.check_session(grant.session)
+        if self.paused or grant.process != self.handshake.process or not isinstance(server, Slotted):
+            return
         slot = server.due_slot()
-        if slot is not None:
+        if slot is None or server.slot_number(slot) != grant.slot:
+            return
+        if grant.granted:
             server.release(slot)
+            self._log("slot", "", json.dumps(slot).encode())
+        else:
+            self._forgo(server, grant.slot)
+
+    def _forgo(self, server: Slotted, used: int) -> None:
+        server.forgo(used)
+        self._log("forgo", "", json.dumps(used).encode())
 
     def feedback(self, decision: str, reward: float) -> bool:
         """Learn from a reward; False if it is known already."""
@@ -158,23 +221,57 @@ class LocalNode(Node):
             if shown.reward != reward:
                 raise OtherReward(f"decision {decision!r} already has another reward")
             return False
-        self._learn(shown.row, np.frombuffer(shown.features).copy(), reward)
+        kind = "observe" if shown.era == self.era else "withhold"
+        self._learn(kind, shown.row, np.frombuffer(shown.features).copy(), reward)
         self.decisions.reward(key, reward, self.changes)
         return True
 
-    def _observe(self, row: int, x: Vector, reward: float) -> None:
-        """Learn, and do at once what that makes due: one entry of the log."""
-        self.server.observe(row, x, reward)
+    def _observe(self, kind: str, row: int, x: Vector, reward: float) -> None:
+        """Learn, and do at once what that makes due: one entry of the log.
+
+        What was shown before this store turned out to be old may have been released by another copy.
+        """
+        learn = self.server.withhold if kind == "withhold" else self.server.observe
+        learn(row, x, reward)
         work = self.server.due()
         if work is not None:
             work()
 
     def receive(self, sender: str, data: bytes) -> None:
-        """A frame of the global server; one that was applied before only gets its receipt again."""
-        frame = decode_frame(data, sender)
-        if isinstance(frame, Receipt):
-            self.channel.confirm(frame, self.changes)
-            return
+        """A frame of the global server; a number that was applied only gets its receipt again."""
+        try:
+            frame = decode_frame(data, sender)
+        except OtherVersion as error:
+            self.handshake.standing = Standing(REFUSED, str(error))
+            raise
+        match frame:
+            case Welcome():
+                self._welcomed(frame)
+            case Knock():
+                self._knocked()
+            case Grant():
+                self._granted(frame)
+            case Numbered() | Receipt():
+                self._take_in(frame)
+            case _:
+                raise InvalidMessage(f"a local server does not take a {type(frame).__name__}")
+
+    def _take_in(self, frame: Numbered | Receipt) -> None:
+        """While the answer to a question is awaited nothing may move: messages are kept for later."""
+        try:
+            self.channel.check_session(frame.session)
+            if isinstance(frame, Numbered):
+                if self.paused:
+                    self.handshake.keep(frame)
+                else:
+                    self._receive_numbered(frame)
+            elif not self.paused:
+                self.channel.confirm(frame.sequence, frame.chain, self.changes)
+        except (OtherSession, Conflict):
+            self.handshake.doubt = True
+            raise
+
+    def _receive_numbered(self, frame: Numbered) -> None:
         if self.channel.is_next(frame):
             self._apply(frame.payload)
             self._log("message", GLOBAL, frame.payload)
@@ -182,16 +279,112 @@ class LocalNode(Node):
 
     def _apply(self, payload: bytes) -> None:
         self.server.receive(self.family.decode(payload))
-        self.channel.received += 1
+        self.channel.applied(payload)
+
+    def connected(self) -> None:
+        self.hello()
+
+    def hello(self) -> None:
+        """Ask where the global server stands; until it has answered nothing is released."""
+        if not self.paused:
+            self._pause()
+            self._log("pause", "", b"")
+        record = self.channel.record(self.incarnation, self.marked, self.server.used)
+        self.changes.letters.append((GLOBAL, self.handshake.ask(self.name, record)))
+
+    def _knocked(self) -> None:
+        if not self._repeat_hello():
+            self.hello()
+
+    def _repeat_hello(self) -> bool:
+        """Whether a question is open; it is sent once more."""
+        if self.handshake.frame is not None:
+            self.changes.letters.append((GLOBAL, self.handshake.frame))
+        return self.handshake.frame is not None
+
+    def tick(self) -> bool:
+        if self._repeat_hello():
+            return True
+        if self.handshake.doubt and self.handshake.standing.state == AGREED:
+            self.hello()
+            return True
+        return self._ask_for_slot()
+
+    def stuck(self, channel: Channel) -> None:
+        """The answer says what has to be sent again."""
+        if self.handshake.standing.state == AGREED:
+            self.hello()
+
+    def _pause(self) -> None:
+        self.paused = True
+        self.server.pause()
+
+    def _go_on(self) -> None:
+        self.paused = False
+        self.server.go_on()
+
+    def _welcomed(self, frame: Welcome) -> None:
+        verdict = self.handshake.answered(frame)
+        if verdict is None:
+            return
+        if verdict.refused:
+            self.handshake.standing = ANOTHER_STORE
+            self.changes.notices.append(str(ANOTHER_STORE.reason))
+        elif frame.offer is not None:
+            self._accept(frame.offer)
+        else:
+            self.channel.confirm(frame.record.received, frame.record.heard, self.changes)
+            self._agree(frame.record.used)
+
+    def _accept(self, offer: Offer) -> None:
+        """Begin the session that is offered, send again what is needed, and ask again in it."""
+        self._begin(offer, self.handshake.sure)
+        self._log("begin", GLOBAL, msgspec.msgpack.encode((offer, self.handshake.sure)))
+        self.incarnation, self.marked = offer.incarnation, False
+        reason = reason_for(offer)
+        self.begun = {"session": offer.ordinal, "at": time.time(), "reason": reason}
+        self.changes.note("incarnation", json.dumps(self.incarnation.hex()))
+        self.changes.note("marked", "false")
+        self.changes.note("begun", json.dumps(self.begun))
+        if offer.ordinal > 1:
+            self.changes.notices.append(f"a new session begins: {reason}")
+            self.handshake.standing = Standing(self.handshake.standing.state, reason)
+        self.hello()
+
+    def _begin(self, offer: Offer, sure: bool) -> None:
+        self.channel.begin(offer.ordinal, offer.session, self.changes)
+        self.era += offer.local_old
+        self.handshake.early.clear()
+        self.server.begin(beginning_of(offer, sure))
+        self.books.enter(self.changes)
+
+    def _agree(self, used: int) -> None:
+        """Go on; a slot that this process may still be granted is not given up."""
+        self._go_on()
+        self._log("agree", GLOBAL, b"")
+        self.handshake.standing, self.handshake.sure = Standing(AGREED), True
+        if isinstance(self.server, Slotted) and used - 1 > self.server.used:
+            self._forgo(self.server, used - 1)
+        self._ask_for_slot()
+        self._send_again(self.channel)
+        early, self.handshake.early = self.handshake.early, {}
+        for _, frame in sorted(early.items()):
+            # What is refused now is not confirmed, so it comes again and is told then.
+            with suppress(FclubError):
+                self._receive_numbered(frame)
 
     def _values(self) -> dict[str, Any]:
-        values = {"channel": self.channel.counters(), "feedbacks": self.feedbacks}
-        return values | {"entries": self.books.entries}
+        values = {"channel": self.channel.state(), "feedbacks": self.feedbacks}
+        values |= {"paused": self.paused, "era": self.era}
+        return values | {"entries": self.books.entries, "messages": self.books.sent}
 
     def _take_up(self, values: dict[str, Any]) -> None:
-        self.feedbacks = int(values.pop("feedbacks"))
-        self.channel = Channel(self.name, GLOBAL, **values.pop("channel"))
-        self.books.recover(values.pop("entries"))
+        self.feedbacks, self.era = int(values.pop("feedbacks")), int(values.pop("era", 0))
+        channel = values.pop("channel")
+        self.channel.restore(channel)
+        self.books.recover(values.pop("entries"), values.pop("messages", channel["sent"]))
+        if values.pop("paused", False):
+            self._pause()
 
     def forget_user(self, user: str) -> Forgotten:
         """Remove all that is stored of a user; a name that returns is a new account.
@@ -253,12 +446,22 @@ class LocalNode(Node):
             case "user":
                 self.server.add_user()
             case "visit" if isinstance(self.server, Slotted):
-                self._arrive(self.server)
-            case "observe":
+                self.server.arrive()
+            case "slot" if isinstance(self.server, Slotted):
+                self.server.release(json.loads(body))
+            case "forgo" if isinstance(self.server, Slotted):
+                self.server.forgo(json.loads(body))
+            case "observe" | "withhold":
                 row, reward = struct.unpack_from("<qd", body)
                 x: Vector = np.frombuffer(body, offset=16).copy()
-                self._observe(row, x, reward)
+                self._observe(kind, row, x, reward)
                 self.feedbacks += 1
+            case "pause":
+                self._pause()
+            case "agree":
+                self._go_on()
+            case "begin":
+                self._begin(*msgspec.msgpack.decode(body, type=tuple[Offer, bool]))
             case "message":
                 self._apply(body)
             case _:

@@ -6,6 +6,7 @@ Every method that changes something applies it to the server at once and puts wh
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from math import prod
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from fclub.errors import InvalidFile
 from fclub.privacy.noise import NoiseSource, NoNoise
 from fclub.protocol.seam import State
 from fclub.service.link.channel import Channel
+from fclub.service.link.sessions import INCARNATION_BYTES
 from fclub.service.store.store import Changes, Store
 
 SNAPSHOT_EVERY = 20_000
@@ -79,6 +81,8 @@ class Node(ABC):
         self.store, self.noise = store, noise
         self.changes = Changes()
         self.entry = self.snapshot_entry = 0
+        first = os.urandom(INCARNATION_BYTES).hex()
+        self.incarnation = bytes.fromhex(store.remember("incarnation", first))
 
     @property
     @abstractmethod
@@ -88,6 +92,24 @@ class Node(ABC):
     @abstractmethod
     def receive(self, sender: str, data: bytes) -> None:
         """Take a frame in, or raise what is wrong with it."""
+
+    @abstractmethod
+    def connected(self) -> None:
+        """The wire is there, at last or again: find out where the other side stands."""
+
+    @abstractmethod
+    def tick(self) -> bool:
+        """Say again what has not been answered; whether there is something to send."""
+
+    @abstractmethod
+    def stuck(self, channel: Channel) -> None:
+        """Messages of this channel were not confirmed for a while."""
+
+    def _send_again(self, channel: Channel) -> None:
+        """All frames that are not confirmed, as they are stored."""
+        for sequence, frame in self.store.outbox(channel.peer):
+            if sequence > channel.confirmed:
+                self.changes.frames.append((channel.peer, frame))
 
     @abstractmethod
     def _values(self) -> dict[str, Any]:
@@ -142,5 +164,6 @@ class Node(ABC):
         changes = self.take()
         for channel in self.channels:
             made = [frame for peer, frame in changes.frames if peer == channel.peer]
-            channel.confirmed = self.store.compare_outbox(channel.peer, channel.sent, made)
+            if channel.ordinal:
+                channel.recover(*self.store.compare_outbox(channel.peer, channel.sent, made))
         return changes

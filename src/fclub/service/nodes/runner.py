@@ -10,7 +10,6 @@ from contextlib import suppress
 from hashlib import blake2b
 
 from fclub.errors import FclubError, NotStored
-from fclub.service.link.channel import Channel
 from fclub.service.link.wire import Arrival, Wire, end
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode
@@ -46,7 +45,11 @@ class Runner:
             task.add_done_callback(self.ended)
             self._tasks.append(task)
         await self.commit()
-        await self.wire.start(self._deliver)
+        await self.wire.start(self._deliver, self._connected)
+
+    def _connected(self) -> None:
+        self.node.connected()
+        self._wake.set()
 
     def ended(self, task: asyncio.Future[None]) -> None:
         """Note the end of a task that should never end: unless it was cancelled, it has failed."""
@@ -100,26 +103,27 @@ class Runner:
                 self.monitor.event(notice, logging.WARNING)
             for peer, frame in changes.frames:
                 await self._send(peer, frame)
-            for peer, receipt in changes.receipts.items():
-                await self.wire.send(peer, receipt, None)
+            for peer, letter in changes.letters + list(changes.receipts.items()):
+                await self.wire.send(peer, letter, None)
 
     async def _resend_forever(self) -> None:
-        """A channel that has not moved for a while gets its whole outbox again."""
-        last: dict[str, int] = {}
+        """Say again what was not answered; see after a channel that has not moved for a while."""
+        last: dict[str, tuple[int, int]] = {}
         while True:
             await asyncio.sleep(self.resend_seconds)
+            if not self.wire.connected:
+                continue
+            again = self.node.tick()
             for channel in self.node.channels:
-                stuck = last.get(channel.peer) == channel.confirmed < channel.sent
-                last[channel.peer] = channel.confirmed
-                if stuck and self.wire.connected:
-                    await self._resend(channel)
-
-    async def _resend(self, channel: Channel) -> None:
-        self._attempt += 1
-        frames = self.node.store.outbox(channel.peer)
-        self.monitor.resent(channel.peer, len(frames))
-        for _, frame in frames:
-            await self._send(channel.peer, frame)
+                now = channel.ordinal, channel.confirmed
+                if last.get(channel.peer) == now and channel.confirmed < channel.sent:
+                    self.monitor.resent(channel.peer, channel.sent - channel.confirmed)
+                    self.node.stuck(channel)
+                    again = True
+                last[channel.peer] = now
+            if again:
+                self._attempt += 1
+                self._wake.set()
 
     async def _send(self, peer: str, frame: bytes) -> None:
         """The message id lets a broker drop what a reconnecting client repeats, not a new attempt."""

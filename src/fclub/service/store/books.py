@@ -18,7 +18,7 @@ from fclub.protocol.messages import Message, read_count
 from fclub.service.store.store import Changes, Store
 
 _ENTER = "INSERT INTO ledger VALUES (?, ?, ?, ?)"
-_SEND = "INSERT INTO sent VALUES (?, ?, ?, ?, ?, ?)"
+_SEND = "INSERT INTO sent VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 class Books:
@@ -26,23 +26,29 @@ class Books:
 
     def __init__(self, ledger: Ledger | None, store: Store) -> None:
         self.ledger, self.store = ledger, store
-        self.entries = self._kept = 0
+        self.entries = self._kept = self.sent = 0
         self._told = False
         self._pending: list[ReleaseEvent] = []
         if ledger is not None:
             store.fix("ledger", msgspec.to_builtins(ledger.header))
             ledger.sink = self._pending.append
 
-    def post(self, message: Message, frame: int, changes: Changes) -> None:
-        """A message is about to be stored under this number, and with it what was entered for it."""
+    def post(self, message: Message, session: int, changes: Changes) -> None:
+        """A message of this session is about to be stored, and with it what was entered for it."""
+        self.sent += 1
         parts = message.parts()
         kind, now = type(message).__name__.lower(), time.time()
         counts = sum(read_count(part.statistics) for part in parts)
         clusters = msgspec.json.encode([part.cluster.hex() for part in parts]).decode()
-        changes.write(_SEND, frame, now, kind, len(parts), counts, clusters)
+        changes.write(_SEND, self.sent, now, kind, len(parts), counts, clusters, session)
+        self.enter(changes)
+
+    def enter(self, changes: Changes) -> None:
+        """Store what was entered since the last message, or for none."""
+        now = time.time()
         for event in self._pending:
             self.entries += 1
-            changes.write(_ENTER, self.entries, now, frame, msgspec.json.encode(event).decode())
+            changes.write(_ENTER, self.entries, now, self.sent, msgspec.json.encode(event).decode())
         self._pending.clear()
 
     @property
@@ -55,8 +61,9 @@ class Books:
         told, self._told = self._told, self.exhausted
         return ["privacy budget used up: no new stream is released"] if self.exhausted > told else []
 
-    def recover(self, entries: int) -> None:
-        """Take up the entries that a snapshot knows of."""
+    def recover(self, entries: int, sent: int) -> None:
+        """Take up the entries and messages that a snapshot knows of."""
+        self.sent = sent
         self.entries = self._kept = entries
         if self.ledger is not None:
             rows = self.store.reader.execute(

@@ -19,11 +19,15 @@ RANDOM_BYTES = 10
 
 
 class Shown(NamedTuple):
-    """A decision: the user's row, the features of the item, and the reward once there is one."""
+    """A decision: the user's row, the features of the item, and the reward once there is one.
+
+    `era` counts how often the store had turned out to be old when the decision was made.
+    """
 
     row: int
     features: bytes
     reward: float | None = None
+    era: int = 0
 
 
 def _moment(seconds: float) -> bytes:
@@ -56,8 +60,8 @@ class Decisions:
         """Remember a decision made now; returns its key."""
         made = time.time()
         key = _moment(made) + next(self._ends)
-        sql = "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, NULL)"
-        changes.write(sql, key, shown.row, item, shown.features, made)
+        sql = "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, NULL, ?)"
+        changes.write(sql, key, shown.row, item, shown.features, made, shown.era)
         self._recent[key] = shown
         if len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
@@ -67,7 +71,7 @@ class Decisions:
         recent = self._recent.get(key)
         if recent is not None:
             return recent
-        sql = "SELECT row, features, reward FROM decisions WHERE id = ?"
+        sql = "SELECT row, features, reward, era FROM decisions WHERE id = ?"
         found = self._store.reader.execute(sql, (key,)).fetchone()
         if found is None:
             return None

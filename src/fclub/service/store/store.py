@@ -21,7 +21,7 @@ import numpy as np
 from fclub.errors import InvalidFile
 from fclub.service.store.lock import PRIVATE, Lock
 
-VERSION = 5
+VERSION = 6
 MAGIC = b"SQLite format 3\0"
 UNREADABLE = sqlite3.Error
 """What a damaged file raises."""
@@ -31,15 +31,19 @@ _COMMON = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE log (entry INTEGER PRIMARY KEY, kind TEXT NOT NULL, source TEXT NOT NULL,
                   body BLOB NOT NULL, noise BLOB NOT NULL);
-CREATE TABLE outbox (peer TEXT, sequence INTEGER, frame BLOB NOT NULL, PRIMARY KEY (peer, sequence));
+CREATE TABLE outbox (peer TEXT, sequence INTEGER, frame BLOB NOT NULL, chain BLOB NOT NULL DEFAULT x'',
+                     PRIMARY KEY (peer, sequence));
+CREATE TABLE confirmed (peer TEXT PRIMARY KEY, sequence INTEGER NOT NULL, chain BLOB NOT NULL);
 CREATE TABLE snapshot (entry INTEGER PRIMARY KEY, state BLOB NOT NULL);
 """
 _LOCAL = """
 CREATE TABLE users (row INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE decisions (id BLOB PRIMARY KEY, row INTEGER NOT NULL, item TEXT NOT NULL,
-                        features BLOB NOT NULL, made REAL NOT NULL, reward REAL) WITHOUT ROWID;
+                        features BLOB NOT NULL, made REAL NOT NULL, reward REAL,
+                        era INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
 CREATE TABLE sent (sequence INTEGER PRIMARY KEY, made REAL NOT NULL, kind TEXT NOT NULL,
-                   clusters INTEGER NOT NULL, observations INTEGER NOT NULL, body TEXT NOT NULL);
+                   clusters INTEGER NOT NULL, observations INTEGER NOT NULL, body TEXT NOT NULL,
+                   session INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE ledger (entry INTEGER PRIMARY KEY, made REAL NOT NULL, frame INTEGER NOT NULL,
                      event TEXT NOT NULL);
 """
@@ -53,19 +57,30 @@ CREATE INDEX IF NOT EXISTS past_by_row ON past (row);
 SCHEMAS = {"local": _COMMON + _LOCAL + _BY_ROW + _SHOP, "global": _COMMON}
 
 _FIRST_GENERATOR = json.dumps(np.random.default_rng(0).bit_generator.state, sort_keys=True)
+_SESSIONS = """
+DELETE FROM outbox;
+ALTER TABLE outbox ADD COLUMN chain BLOB NOT NULL DEFAULT x'';
+CREATE TABLE confirmed (peer TEXT PRIMARY KEY, sequence INTEGER NOT NULL, chain BLOB NOT NULL);
+"""
+_ERAS = """
+ALTER TABLE decisions ADD COLUMN era INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sent ADD COLUMN session INTEGER NOT NULL DEFAULT 0;
+"""
 MIGRATIONS: dict[str, dict[int, str]] = {
     "local": {
         2: f"INSERT INTO meta VALUES ('generator', '{_FIRST_GENERATOR}');",
         3: _BY_ROW,
         4: _SHOP,
+        5: _SESSIONS + _ERAS,
     },
-    "global": {2: "", 3: "", 4: ""},
+    "global": {2: "", 3: "", 4: "", 5: _SESSIONS},
 }
 """Script v takes a store from version v to v+1; `SCHEMAS` is always the newest version.
 
 Version 1 was never released. It did not account for what it sent, so nothing leads from it. Version 2
 did not keep the state of its generator, which always began at seed 0. Version 3 left what it deleted
-on free pages. Version 4 had no catalogue and no past data.
+on free pages. Version 4 had no catalogue and no past data. Version 5 knew no sessions: the first one
+sends again what its outbox held.
 """
 
 DROP_EVERY = 50
@@ -78,15 +93,17 @@ Statement = tuple[str, tuple[Any, ...]]
 class Changes:
     """What a node did since it was last asked: rows to write, then frames and receipts to send.
 
-    `frames` are (peer, bytes); a peer needs only the last receipt. `rewards` are the decisions that get
-    a reward by these rows, `past` the ids of observations made elsewhere, `notices` what an operator
-    should read. With `erase` nothing that these rows delete may be left in any of the store's files.
+    `frames` are (peer, bytes) with numbers; `letters` are those without, which follow them. A peer
+    needs only the last receipt. `rewards` are the decisions that get a reward by these rows, `past` the
+    ids of observations made elsewhere, `notices` what an operator should read. With `erase` nothing
+    that these rows delete may be left in any of the store's files.
     """
 
     statements: list[Statement] = field(default_factory=list)
     rewards: list[bytes] = field(default_factory=list)
     frames: list[tuple[str, bytes]] = field(default_factory=list)
     past: list[str] = field(default_factory=list)
+    letters: list[tuple[str, bytes]] = field(default_factory=list)
     receipts: dict[str, bytes] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     erase: bool = False
@@ -116,14 +133,25 @@ class Changes:
         self.write("DELETE FROM snapshot")
         self.write("INSERT INTO snapshot VALUES (?, ?)", entry, file.getvalue())
 
-    def send(self, peer: str, sequence: int, frame: bytes) -> None:
+    def begin_session(self, peer: str, chain: bytes) -> None:
+        """Nothing that was numbered before is sent any more; the new chain begins with this value."""
+        self.frames = [(name, frame) for name, frame in self.frames if name != peer]
+        self.receipts.pop(peer, None)
+        self.write("DELETE FROM outbox WHERE peer = ?", peer)
+        self._confirmed(peer, 0, chain)
+
+    def send(self, peer: str, sequence: int, frame: bytes, chain: bytes) -> None:
         """Keep a frame until the peer confirms it, and send it once it is stored."""
-        self.write("INSERT INTO outbox VALUES (?, ?, ?)", peer, sequence, frame)
+        self.write("INSERT INTO outbox VALUES (?, ?, ?, ?)", peer, sequence, frame, chain)
         self.frames.append((peer, frame))
 
-    def confirm(self, peer: str, sequence: int) -> None:
+    def confirm(self, peer: str, sequence: int, chain: bytes) -> None:
         """The peer has everything up to this number."""
         self.write("DELETE FROM outbox WHERE peer = ? AND sequence <= ?", peer, sequence)
+        self._confirmed(peer, sequence, chain)
+
+    def _confirmed(self, peer: str, sequence: int, chain: bytes) -> None:
+        self.write("INSERT OR REPLACE INTO confirmed VALUES (?, ?, ?)", peer, sequence, chain)
 
     def add_user(self, row: int, name: str) -> None:
         self.write("INSERT INTO users VALUES (?, ?)", row, name)
@@ -294,14 +322,18 @@ class Store:
         sql = "SELECT sequence, frame FROM outbox WHERE peer = ? ORDER BY sequence"
         return self.reader.execute(sql, (peer,)).fetchall()
 
-    def compare_outbox(self, peer: str, sent: int, made: list[bytes]) -> int:
-        """Check that the frames a replay `made` are the stored ones; returns the last confirmed."""
+    def compare_outbox(self, peer: str, sent: int, made: list[bytes]) -> tuple[int, dict[int, bytes]]:
+        """Check that the frames a replay `made` are the stored ones.
+
+        Returns the number of the last confirmed one, and the chain at every number from there on.
+        """
         again = dict(enumerate(made, start=sent - len(made) + 1))
-        stored = self.outbox(peer)
-        for sequence, frame in stored:
+        for sequence, frame in self.outbox(peer):
             if sequence > sent or again.get(sequence, frame) != frame:
                 raise InvalidFile(f"{self.path}: the log does not lead to the messages to {peer}")
-        return stored[0][0] - 1 if stored else sent
+        sql = "SELECT sequence, chain FROM {} WHERE peer = ? ORDER BY sequence"
+        confirmed = self.reader.execute(sql.format("confirmed"), (peer,)).fetchone() or (0, b"")
+        return confirmed[0], dict([confirmed, *self.reader.execute(sql.format("outbox"), (peer,))])
 
     def users(self) -> dict[str, int]:
         """The row of every user by name."""

@@ -44,6 +44,11 @@ function some(names) {
   return names.slice(0, 5).join(", ") + (rest > 0 ? ` and ${rest} others` : "");
 }
 
+function trust({ quarantined, trouble }) {
+  if (quarantined) return { text: "in quarantine", kind: "bad" };
+  return trouble ? { text: trouble, kind: "bad" } : { text: "trusted", kind: "good" };
+}
+
 function showServers(servers, now) {
   rows(
     "servers",
@@ -55,7 +60,7 @@ function showServers(servers, now) {
       count(server.downloads),
       count(server.phases),
       bytes(server.bytes),
-      server.quarantined ? { text: "in quarantine", kind: "bad" } : { text: "trusted", kind: "good" },
+      trust(server),
     ]),
   );
 }

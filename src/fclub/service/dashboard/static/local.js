@@ -17,6 +17,8 @@ function show(now) {
   showHead(now);
   counts({ users, observations, clusters, decisions, lag });
   put("link", connected ? "connected" : "cut off");
+  note("trouble", state.trouble);
+  note("begun", state.begun && `The last session with the global server began because ${state.begun}.`);
   showSpeed();
   showReward(visitors);
   showClusters(state.clusters);
@@ -25,6 +27,11 @@ function show(now) {
   const failed = Object.entries(state.failed).map(([status, number]) => `${count(number)} × ${status}`);
   put("failed", failed.length ? `Refused requests: ${failed.join(", ")}` : "No request was refused.");
   log("events", eventEntries(events), "Nothing to report.");
+}
+
+function note(id, text) {
+  document.getElementById(id).hidden = !text;
+  put(id, text ?? "");
 }
 
 function showSpeed() {
