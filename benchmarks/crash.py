@@ -51,11 +51,16 @@ class Drill:
     policy: str = "fclub-dc"
     seed: int = 0
     promised: dict[str, dict[str, float]] = field(default_factory=dict)
+    attempted: dict[str, int] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
 
     @property
     def model(self) -> Model:
-        return Model(policy=self.policy, dim=self.dim)
+        """Streams begin early, so that a drill of a few hundred visits has releases to lose."""
+        soon: dict[str, Any] = (
+            {"first_release": 4, "release_ratio": 1.5} if self.policy == "cdp-fclub-plus" else {}
+        )
+        return Model(policy=self.policy, dim=self.dim, parameters=soon)
 
     def run(self) -> dict[str, Any]:
         """Play, kill, heal, stop, then open the stores and count."""
@@ -74,7 +79,7 @@ class Drill:
                 self.promised[server.name] = {}
                 for worker in range(WORKERS_PER_SERVER):
                     tasks.append(asyncio.create_task(self._visit(server.name, client, worker)))
-            await self._kill_often(fleet)
+            await self._disturb(fleet)
             for task in tasks:
                 task.cancel()
             for end in await asyncio.gather(*tasks, return_exceptions=True):
@@ -92,6 +97,7 @@ class Drill:
             user, reward = f"u{rng.integers(USERS_PER_SERVER)}", float(rng.integers(2))
             try:
                 shown = await client.recommend(user, items)
+                self.attempted[name] = self.attempted.get(name, 0) + 1
                 await client.feedback(shown.decision, reward)
                 self.promised[name][shown.decision] = reward
                 if rng.random() < 0.1:
@@ -101,7 +107,7 @@ class Drill:
                     raise
                 await asyncio.sleep(0.05)
 
-    async def _kill_often(self, fleet: Fleet) -> None:
+    async def _disturb(self, fleet: Fleet) -> None:
         choose = random.Random(self.seed)
         for _ in range(self.kills):
             await self._served(VISITS_BETWEEN_KILLS)
@@ -168,7 +174,7 @@ class Drill:
             "acknowledged rewards lost": len(lost),
             "rewards stored but not learned once": abs(rewarded - own),
             "observations neither released nor waiting": abs(own - released - waiting),
-            "messages not written down": abs(node.channel.sent - lines),
+            "messages not written down": abs(node.books.sent - lines),
             "messages missing in the ledger": node.books.unaccounted(),
             "messages not confirmed": node.channel.sent - node.channel.confirmed,
         }
@@ -187,7 +193,7 @@ def _agree(peer: dict[str, Any], end: dict[str, Any]) -> bool:
     """Do both ends of a channel know of all messages, and is no report waiting for its plan?"""
     up = end["sent"] == end["confirmed"] == peer["received"]
     down = peer["sent"] == peer["confirmed"] == end["received"]
-    return up and down and not end["unanswered"]
+    return up and down and end["state"] == "agreed" and not end["unanswered"]
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from benchmarks.crash import Drill
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["fclub-dc", "cdp-fclub-dc", "fclub-plus"])
+@pytest.mark.parametrize("policy", ["fclub-dc", "cdp-fclub-dc", "fclub-plus", "cdp-fclub-plus"])
 def test_ten_crashes_lose_nothing(tmp_path: Path, policy: str) -> None:
     result = Drill(tmp_path, kills=10, policy=policy).run()
     assert sum(result["killed"].values()) == 10

@@ -19,8 +19,8 @@ from fclub.client import Forgotten
 from fclub.errors import InvalidFile, RequestFailed
 from fclub.parameters import Parameter
 from fclub.service.nodes.local_node import LocalNode
-from fclub.service.nodes.parts import local_node
-from fclub.service.serve import check_store, local_app
+from fclub.service.nodes.parts import check_store, local_node
+from fclub.service.serve import local_app
 from fclub.service.settings import Model
 
 from .conftest import DIM, TOKEN, local_settings, offer, serving

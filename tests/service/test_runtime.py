@@ -18,9 +18,9 @@ from fclub.service.link.wire import DirectWire, end
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
-from fclub.service.nodes.parts import local_node
+from fclub.service.nodes.parts import check_store, local_node
 from fclub.service.nodes.runner import Runner
-from fclub.service.serve import check_store, local_app
+from fclub.service.serve import local_app
 from fclub.service.settings import LocalSettings, Model
 
 from .conftest import DIM, local_settings, serving, wait_for

@@ -20,8 +20,8 @@ from fclub.cli.import_ import app
 from fclub.client import Observation, Ranked
 from fclub.errors import InvalidFile, RequestFailed
 from fclub.service.nodes.importing import read_past
-from fclub.service.nodes.parts import local_node
-from fclub.service.serve import check_store, local_app
+from fclub.service.nodes.parts import check_store, local_node
+from fclub.service.serve import local_app
 from fclub.service.settings import Http, Model
 
 from .conftest import DIM, HTTP, TOKEN, local_settings, offer, serving

@@ -17,8 +17,7 @@ import fclub
 from fclub.errors import FclubError, InvalidFile, StoreInUse
 from fclub.service.link.frames import GLOBAL
 from fclub.service.nodes.local_node import LocalNode
-from fclub.service.nodes.parts import local_node
-from fclub.service.serve import check_store
+from fclub.service.nodes.parts import check_store, local_node
 from fclub.service.settings import Model
 from fclub.service.store.store import DROP_EVERY, VERSION, Changes, Store
 

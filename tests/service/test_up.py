@@ -25,7 +25,8 @@ from fclub.client import Recommendation
 from fclub.environments.world import HALF
 from fclub.errors import RequestFailed
 from fclub.service.http.gate import hash_token
-from fclub.service.serve import check_store, local_app
+from fclub.service.nodes.parts import check_store
+from fclub.service.serve import local_app
 from fclub.service.settings import Http, LocalSettings, Model
 from fclub.visitors import Diary, Tally, make_rivals
 

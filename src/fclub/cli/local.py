@@ -11,6 +11,7 @@ import typer
 from fclub.service import serve
 from fclub.service.http.gate import hash_token, new_token
 from fclub.service.monitoring import set_up_logs
+from fclub.service.nodes.parts import check_store
 from fclub.service.settings import LocalSettings, load_settings, parse_assignments
 
 app = typer.Typer(add_completion=False)
@@ -50,7 +51,7 @@ def local(
     }
     settings = load_settings(LocalSettings, config, options)
     if check:
-        summary = serve.check_store(settings)
+        summary = check_store(settings)
         lines = json.dumps(summary) if as_json else "\n".join(f"{k}: {v}" for k, v in summary.items())
         typer.echo(lines)
         return

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
-import msgspec
 import uvicorn
 from starlette.routing import Router
 
@@ -180,17 +179,3 @@ async def _serve(server: uvicorn.Server, runner: Runner, started: Callable[[], N
     await serving
     if runner.failure is not None and runner.failure.done():
         raise ServiceFailed(f"stopped: {runner.failure.exception()}")
-
-
-def check_store(settings: LocalSettings) -> dict[str, Any]:
-    """Replay a store and compare what must agree; raises what is wrong with it."""
-    node = local_node(settings, create=False)
-    integrity = node.store.integrity()
-    if integrity != "ok":
-        raise ServiceFailed(f"{settings.store}: {integrity}")
-    summary = node.summary()
-    rewarded = node.decisions.rewarded()
-    node.store.close()
-    if summary["observations"] != summary["feedbacks"] or rewarded > summary["feedbacks"]:
-        raise ServiceFailed(f"{settings.store}: counts disagree: {msgspec.json.encode(summary)!r}")
-    return summary | {"store": settings.store, "rewarded": rewarded}

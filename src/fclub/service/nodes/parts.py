@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.core.offers import best_items
-from fclub.errors import FclubError, InvalidFile, InvalidSetting
+from fclub.errors import FclubError, InvalidFile, InvalidSetting, ServiceFailed
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise, require_exact
 from fclub.protocol.families import FAMILIES, make_family
@@ -23,6 +24,7 @@ from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import Forgotten, LocalNode
 from fclub.service.nodes.node import RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
+from fclub.service.store.backup import backup_store, describe
 from fclub.service.store.items_file import read_items
 from fclub.service.store.store import UNREADABLE, Store, read_meta
 
@@ -142,9 +144,46 @@ def global_node(settings: GlobalSettings) -> GlobalNode:
 
     def make() -> GlobalNode:
         store.fix("model", fingerprint)
+        store.note("settings", msgspec.json.encode(settings.model).decode())
         return GlobalNode(settings.servers, family, store)
 
     return _recovered(store, make)
+
+
+def check_store(settings: LocalSettings) -> dict[str, Any]:
+    """Replay a store and compare what must agree; raises what is wrong with it."""
+    node = local_node(settings, create=False)
+    integrity, summary, rewarded = node.store.integrity(), node.summary(), node.decisions.rewarded()
+    node.store.close()
+    if integrity != "ok":
+        raise ServiceFailed(f"{settings.store}: {integrity}")
+    if summary["observations"] != summary["feedbacks"] or rewarded > summary["feedbacks"]:
+        raise ServiceFailed(f"{settings.store}: counts disagree: {msgspec.json.encode(summary)!r}")
+    return summary | {"store": settings.store, "rewarded": rewarded}
+
+
+def check_copy(path: Path) -> dict[str, Any]:
+    """The same for a copy of any server's store: the server may run, and nothing of it is touched."""
+    found = describe(path)
+    with TemporaryDirectory(dir=path.parent, prefix=".check-") as folder:
+        copy = Path(folder) / path.name
+        backup_store(path, copy)
+        if found["kind"] == "local":
+            found |= check_store(settings_of(copy))
+        else:
+            node = global_node(_global_settings_of(copy))
+            found |= node.summary() | {"servers": ", ".join(node.names)}
+            node.store.close()
+    return found | {"store": str(path), "whole": True}
+
+
+def _global_settings_of(store: Path) -> GlobalSettings:
+    meta = read_meta(store)
+    try:
+        model = msgspec.json.decode(meta["settings"], type=Model)
+        return GlobalSettings(model=model, store=str(store), servers=json.loads(meta["servers"]))
+    except KeyError:
+        raise InvalidFile(f"{store} is of an earlier version: start its server once") from None
 
 
 def _recovered(store: Store, make: Callable[[], AnyNode]) -> AnyNode:

@@ -24,7 +24,7 @@ PAGES = 1000
 
 def backup_store(store: Path, target: Path) -> dict[str, object]:
     """Copy a store, also while its server runs; returns what the copy holds."""
-    _require(store)
+    require_store(store)
     if target.exists():
         raise InvalidFile(f"{target} exists already")
     with _written_whole(target) as unfinished:
@@ -39,7 +39,7 @@ def restore_store(file: Path, store: Path, replace: bool = False) -> dict[str, o
     The copy gets a new incarnation and a mark: whatever was released since the backup was made is not
     released again, also if the global server cannot tell that this store is behind.
     """
-    _require(file)
+    require_store(file)
     if store.exists() and not replace:
         raise InvalidFile(f"{store} exists already: stop its server, and say --replace")
     with ExitStack() as held:
@@ -58,8 +58,9 @@ def restore_store(file: Path, store: Path, replace: bool = False) -> dict[str, o
 
 def describe(path: Path) -> dict[str, object]:
     """What a store is, or what is wrong with it: kind, version, size, and whether it is whole."""
+    require_store(path)
     try:
-        with closing(_read_only(path)) as connection:
+        with closing(read_only(path)) as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             kind = connection.execute("SELECT value FROM meta WHERE key = 'kind'").fetchone()
             (integrity,) = connection.execute("PRAGMA integrity_check").fetchone()
@@ -75,12 +76,12 @@ def describe(path: Path) -> dict[str, object]:
     return {"kind": kind[0], "version": version, "entry": entry, "bytes": path.stat().st_size}
 
 
-def _require(path: Path) -> None:
+def require_store(path: Path) -> None:
     if not is_store(path):
         raise InvalidFile(f"there is no store {path}")
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
+def read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
 
 
@@ -107,7 +108,7 @@ def _written_whole(target: Path) -> Iterator[Path]:
 
 def _copy(source: Path, target: Path) -> None:
     try:
-        with closing(_read_only(source)) as found, closing(sqlite3.connect(target)) as copy:
+        with closing(read_only(source)) as found, closing(sqlite3.connect(target)) as copy:
             found.backup(copy, pages=PAGES)
             copy.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
