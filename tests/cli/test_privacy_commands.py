@@ -53,7 +53,7 @@ def test_audit_of_a_mechanism_passes() -> None:
     result = runner.invoke(audit.app, ["--epsilon", "8", "--trials", "500", "--json"])
     answer = json.loads(result.stdout)
     assert (result.exit_code, answer["leaks"]) == (0, 0)
-    assert len(answer["findings"]) == 21
+    assert len(answer["findings"]) == 30
 
 
 class Silent:

@@ -92,6 +92,21 @@ def wrong_sensitivity(increments: Steps, source: NoiseSource, deviations: Array)
     return send_increments(increments, source, deviations / 2.0)
 
 
+def doubles_instead_of_integers(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
+    """Noise with bits below a step."""
+    noise = noise_like(increments, source, deviations)
+    rest = noise_like(increments, source, np.where(deviations > 0.0, 1e6, 0.0)) / 2.0**22
+    factor = Increments(increments.shape[1], 1.0).factor(increments.shape[1])
+    decoded = np.einsum("tj,njp->ntp", factor, noise + rest)
+    return np.cumsum(increments, axis=1) + decoded
+
+
+def scale_by_data(increments: Steps, source: NoiseSource, deviations: Array) -> Array:
+    """A twentieth more noise where the first reward is high, a twentieth less where it is not."""
+    rewarded = increments[0, 0, in_moment()][0] > 0
+    return send_increments(increments, source, deviations * (1.05 if rewarded else 0.95))
+
+
 def raw_trigger(data: Data, schedule: NDArray[np.int64]) -> NDArray[np.int64]:
     """The first release waits until the exact Gram matrix has grown enough, as in Eq. 5."""
     gram = np.eye(data.features.shape[1])
@@ -121,6 +136,8 @@ SENDERS: list[Callable[[Steps, NoiseSource, Array], Array]] = [
     decoder_missing,
     encoder_missing,
     wrong_sensitivity,
+    doubles_instead_of_integers,
+    scale_by_data,
 ]
 
 

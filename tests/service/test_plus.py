@@ -66,7 +66,7 @@ def test_a_federation_of_nodes_equals_the_simulation(tmp_path: Path) -> None:
     pump.close()
 
 
-@BOTH
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus", "cdp-homo"])
 def test_a_restart_at_any_moment_changes_nothing(tmp_path: Path, name: str) -> None:
     environment = world(3, servers=2)
     pump = Pump(tmp_path, model_of(environment, name, **(SOON if "cdp" in name else {})), 2)

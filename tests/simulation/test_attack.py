@@ -1,6 +1,7 @@
 """The audit of whole policies: what the local server of a private policy really sends."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from fclub.errors import UnknownName
 from fclub.privacy.audit import audit
 from fclub.privacy.noise import SeededNoise
 from fclub.protocol.federation import Federation
+from fclub.protocol.plus.messages import Digest
 from fclub.protocol.plus.releases import ExactReleases
 from fclub.simulation.attack import PolicyTarget, make_target
 
@@ -41,6 +43,37 @@ class WeakPlus(PolicyTarget):
     def prepare(self, federation: Federation) -> None:
         releases = federation.servers[0].releases
         releases.source = Weak(releases.source.rng)
+
+
+class Repeating(SeededNoise):
+    """Every draw is handed out twice: to two streams, if two release one after the other."""
+
+    last: Whole | None = None
+
+    def integers(self, deviations: Floats) -> Whole:
+        again, self.last = self.last, None
+        if again is None:
+            again = self.last = super().integers(deviations)
+        return again
+
+
+class SharedDraws(PolicyTarget):
+    def prepare(self, federation: Federation) -> None:
+        releases = federation.servers[0].releases
+        releases.source = Repeating(releases.source.rng)
+
+
+class OrderedByRewards(PolicyTarget):
+    """Entries of a digest in the order of their users' raw rewards."""
+
+    def prepare(self, federation: Federation) -> None:
+        server, send = federation.servers[0], federation.servers[0].link.to_global
+
+        def reordered(message: Digest) -> None:
+            order = np.argsort(server.users.moment[:, -1], kind="stable")
+            send(Digest(message.phase, message.present, tuple(message.news[i] for i in order)))
+
+        server.link = SimpleNamespace(to_global=reordered)
 
 
 class RawPlus(PolicyTarget):
@@ -77,6 +110,19 @@ def test_weaker_noise_of_a_stream_or_none_is_noticed() -> None:
     assert {"trace", "least eigenvalue"} <= failed(
         RawPlus("cdp-fclub-plus", 1.0, 0.1, seeds=SeedSequence(3))
     )
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+def test_noise_that_two_streams_share_is_noticed(epsilon: float) -> None:
+    target = SharedDraws("cdp-fclub-plus", epsilon, 1e-5, seeds=SeedSequence(4))
+    assert "least eigenvalue" in failed(target)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+def test_entries_in_the_order_of_raw_rewards_are_noticed(epsilon: float) -> None:
+    target = OrderedByRewards("cdp-fclub-plus", epsilon, 1e-5, seeds=SeedSequence(5))
+    findings = audit(target, trials=TRIALS, names=("reward",))
+    assert "un-noised fields" in {finding.test for finding in findings if not finding.passed}
 
 
 def test_targets_by_name() -> None:

@@ -1,8 +1,8 @@
 """The audit: release worst-case neighbours many times and try to tell them apart.
 
 It attacks a release function, data in and messages out, and knows only what is claimed: the cost μ
-and the covariance of the noise. It looks at fields without noise, at the covariance, and at how well
-two statistics separate the neighbours.
+and the covariance of the noise. It looks at fields without noise, at numbers off the lattice, at the
+covariance of both neighbours together and of each, and at how well two statistics separate them.
 
 All tests are calibrated so that a mechanism that keeps its claim fails an audit in less than one of a
 hundred runs.
@@ -20,6 +20,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import betaincinv, ndtri
 
 from fclub.config import require
+from fclub.core.lattice import STEP
 from fclub.core.types import Counts, Floats, Matrix, Vector
 from fclub.privacy.sensitivity import Domain, worst_pair
 
@@ -235,10 +236,14 @@ def _examine(target: Target, canary: Canary, first: Released, second: Released) 
     size = len(covariance)
     unclaimed = max(abs(side.noised.shape[1] - size) for side in (first, second))
     found["unclaimed numbers"] = Interval(float(unclaimed), 0.0, 0.0)
+    strays = sum(_off_lattice(side.noised) for side in (first, second))
+    found["numbers off the lattice"] = Interval(float(strays), 0.0, 0.0)
     if unclaimed == 0:
-        white = np.concatenate([whitened(side.noised, covariance) for side in (first, second)])
+        sides = [whitened(side.noised, covariance) for side in (first, second)]
+        white = np.concatenate(sides)
         found["least eigenvalue"], found["largest eigenvalue"] = eigenvalue_intervals(white)
         found["trace"] = trace_interval(white)
+        found["trace of the first"], found["trace of the second"] = map(trace_interval, sides)
         shift = target.expected(canary.second) - target.expected(canary.first)
         direction = likelihood_ratio(shift, covariance)
         found["μ by likelihood ratio"] = _guess(direction, first, second, mu)
@@ -246,6 +251,12 @@ def _examine(target: Target, canary: Canary, first: Released, second: Released) 
         direction = linear_discriminant(first.noised[:half], second.noised[:half])
         found["μ by discriminant"] = _guess(direction, first, second, mu)
     return [Finding(canary.name, test, interval) for test, interval in found.items()]
+
+
+def _off_lattice(noised: Matrix) -> int:
+    """How many numbers are no whole multiples of a step: their low bits may tell of the data."""
+    steps = noised / STEP
+    return int(np.count_nonzero(steps != np.rint(steps)))
 
 
 def _plain_difference(first: Floats, second: Floats) -> float:

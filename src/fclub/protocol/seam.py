@@ -353,11 +353,15 @@ class Forecast(NamedTuple):
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A federation of one user for the audit to attack: its settings, and what it will release."""
+    """A small federation for the audit to attack: its settings, and what it will release of a user.
+
+    There are so many `users`; if several, each is a stream and all release at the same time.
+    """
 
     forecast: Callable[[Any], Forecast]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     constant: float | None = None
+    users: int = 1
 
 
 class Constants(Parameters):

@@ -45,7 +45,11 @@ Run = tuple[Vector, Floats]
 
 @dataclass
 class PolicyTarget:
-    """A federation with one user. This attacks the noise: what a partition betrays takes more users."""
+    """A federation with the user of the canary and, where they are streams of their own, bystanders.
+
+    A bystander observes the same thing again and again. Shared noise, and an order of entries that
+    depends on data, show between its entries and those of the user.
+    """
 
     policy: str
     epsilon: float
@@ -73,13 +77,15 @@ class PolicyTarget:
     @property
     def claim(self) -> Claim:
         variances = noised_variances(self.domain, self.dim, self._forecast.std)
-        covariance = np.kron(self._forecast.across, np.diag(variances))
+        covariance = np.kron(self._forecast.across, np.diag(np.tile(variances, self.rehearsal.users)))
         return Claim(mu_of(self.epsilon, self.delta), np.asarray(covariance))
 
     def expected(self, data: Data) -> Vector:
         X, y = data.features, data.rewards
         sums = [((X.T * w) @ X, (w * y) @ X) for w in self._forecast.weights]
-        return np.concatenate([noised_entries(*pair, self.domain) for pair in sums])
+        own = [noised_entries(*pair, self.domain) for pair in sums]
+        nothing = np.zeros((self.rehearsal.users - 1) * len(own[0]))
+        return np.concatenate([part for entries in own for part in (entries, nothing)])
 
     def prepare(self, federation: Federation) -> None:
         """What a test does to the federation before the data come."""
@@ -87,12 +93,14 @@ class PolicyTarget:
     def run(self, data: Data, seed: SeedSequence) -> Run:
         """Play the observations on a fresh federation and collect what left its local server."""
         link = RecordingLink(self.family)
-        alone, first = np.array([0]), np.array([0, 1])
-        federation = Federation(self.family, alone, first, seed, seeded=True, link=link)
+        rows, first = np.arange(self.rehearsal.users), np.array([0, self.rehearsal.users])
+        federation = Federation(self.family, rows, first, seed, seeded=True, link=link)
         self.prepare(federation)
         centre = CENTRE if self.domain.low < 0.0 else 0.0
         for x, y in zip(data.features, data.rewards, strict=True):
             federation.servers[0].observe(0, x, y + centre)
+            for bystander in rows[1:]:
+                federation.servers[0].observe(int(bystander), data.features[-1], centre)
             link.observations += 1
             federation.advance(link.observations)
         noised: list[Vector] = []

@@ -42,7 +42,9 @@ class PrivatePlusConstants(PlusConstants):
 
     name = "cdp-fclub-plus"
     switches: ClassVar[Mapping[str, str]] = SWITCHES | {"noise": "increments"}
-    rehearsal: ClassVar[Rehearsal | None] = REHEARSAL
+    rehearsal: ClassVar[Rehearsal | None] = replace(
+        REHEARSAL, parameters={**REHEARSAL.parameters, "level": "transcript"}, users=2
+    )
 
     epsilon: Epsilon = 1.0
     delta: Delta = 0.1
