@@ -5,7 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.core.models import Independent, Models, estimate_all, feedback, recommend, ridge_radius
+from fclub.core.models import (
+    Independent,
+    Models,
+    add_user,
+    clear_model,
+    estimate_all,
+    feedback,
+    learn,
+    recommend,
+    refresh_model,
+    ridge_radius,
+)
 
 
 def state_of(rows: int, d: int, ridge: float) -> Independent:
@@ -29,6 +40,22 @@ def test_models_are_ridge_regressions(seed: int, d: int, ridge: float) -> None:
     theta = np.empty_like(models.moment)
     estimate_all(models.gram, models.moment, ridge, theta)
     np.testing.assert_allclose(theta, models.theta, atol=1e-9)
+
+
+def test_a_cluster_is_the_sum_of_its_users() -> None:
+    rng, ridge = np.random.default_rng(3), 0.5
+    users, clusters = Models.zeros(2, 3, ridge), Models.zeros(2, 3, ridge)
+    for user, y in ((0, 1.0), (1, 0.25), (1, 0.75)):
+        x = rng.standard_normal(3)
+        learn(users, user, x, y, ridge)
+        learn(clusters, 1, x, y, ridge)
+    learn(clusters, 0, rng.standard_normal(3), 1.0, ridge)
+    clear_model(clusters, 0)
+    for user in range(2):
+        add_user(clusters, 0, users, user)
+    refresh_model(clusters, 0, ridge)
+    for both in clusters:
+        np.testing.assert_allclose(both[0], both[1], atol=1e-12)
 
 
 def test_recommend_adds_the_radius() -> None:

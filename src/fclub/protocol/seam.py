@@ -7,6 +7,7 @@ protocols of this module. `families.py` is the table of all families.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -364,7 +365,7 @@ class Rehearsal:
     users: int = 1
 
 
-class Constants(Parameters):
+class Constants(Parameters, ABC):
     """A row of the table of families: the parameters of a policy, from which its family is made.
 
     `switches` tell the policies of a family apart. A private one has a `rehearsal`.
@@ -374,5 +375,5 @@ class Constants(Parameters):
     switches: ClassVar[Mapping[str, str]] = {}
     rehearsal: ClassVar[Rehearsal | None] = None
 
-    def make_family(self, shape: Shape) -> Family:
-        raise NotImplementedError
+    @abstractmethod
+    def make_family(self, shape: Shape) -> Family: ...
