@@ -14,13 +14,12 @@ from fclub.errors import InvalidMessage
 from fclub.privacy.noise import SeededNoise
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.link import InProcessLink
-from fclub.protocol.messages import PhaseStart
+from fclub.protocol.messages import MAX_CLUSTERS, PhaseStart
 from fclub.protocol.plus import trust
 from fclub.protocol.plus.global_server import PlusGlobal
 from fclub.protocol.plus.growing import GrowingLocal
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.seam import Place, Shape
-from fclub.protocol.trust import MAX_CLUSTERS
 
 DIM, HALF = 3, np.sqrt(0.5)
 SHAPE = Shape(DIM, clusters=10, constant=HALF)

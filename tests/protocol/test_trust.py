@@ -12,8 +12,8 @@ from fclub.core.paper.ucb import Rules, make_rules, ridge_bounds, tree_bounds
 from fclub.core.statistics import Statistics
 from fclub.core.types import Floats
 from fclub.errors import InvalidMessage
+from fclub.protocol.messages import MAX_COUNT
 from fclub.protocol.paper.messages import check_report, check_upload
-from fclub.protocol.trust import MAX_COUNT
 
 DIM = 3
 PROTOCOL = fclub.Protocol()

@@ -19,11 +19,12 @@ from fclub.protocol.messages import (
     Message,
     Part,
     PhaseStart,
+    check_named,
+    check_statistics,
     encode,
     write_id,
     write_statistics,
 )
-from fclub.protocol.trust import check_named, check_statistics
 
 
 class ClusterStatistics(msgspec.Struct, frozen=True, array_like=True):

@@ -12,9 +12,8 @@ from fclub.core.plus.type_filter import FilterRules, ReleasedTypes
 from fclub.core.plus.type_release import release_length
 from fclub.core.types import Counts, Floats
 from fclub.errors import InvalidMessage
-from fclub.protocol.messages import Count, Message, Part, places_of, triangle_of, write_id
+from fclub.protocol.messages import MAX_COUNT, Count, Message, Part, places_of, triangle_of, write_id
 from fclub.protocol.plus.type_messages import TypePart
-from fclub.protocol.trust import MAX_COUNT
 
 FARTHEST = 100.0
 """A centre or a deviation that is further away is no taste for rewards between 0 and 1."""

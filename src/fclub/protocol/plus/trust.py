@@ -10,7 +10,7 @@ from fclub.core.kernels import log_determinant
 from fclub.core.statistics import Statistics
 from fclub.core.types import Matrix
 from fclub.errors import InvalidMessage
-from fclub.protocol.trust import ROUNDING, check_named, check_statistics
+from fclub.protocol.messages import ROUNDING, check_named, check_statistics
 
 
 class Limits(Protocol):

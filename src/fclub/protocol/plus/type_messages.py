@@ -14,8 +14,16 @@ from fclub.core.plus.type_model import row_length
 from fclub.core.plus.type_sums import TypeSums, are_possible
 from fclub.core.types import Floats, Matrix
 from fclub.errors import InvalidMessage
-from fclub.protocol.messages import Count, Message, Part, places_of, triangle_of, write_id
-from fclub.protocol.trust import MAX_COUNT, ROUNDING
+from fclub.protocol.messages import (
+    MAX_COUNT,
+    ROUNDING,
+    Count,
+    Message,
+    Part,
+    places_of,
+    triangle_of,
+    write_id,
+)
 
 SCALARS = len(TypeSums.zeros(1, 1).scalars)
 MATRICES = ("second", "information", "covariance")
