@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.linalg import block_diag
 
 from fclub.core.plus.evidence import agglomerate, log_evidence, noisy_information
+from fclub.core.plus.items import Items
 from fclub.core.plus.mixture import Slots, concentration, make_slots, sample_partitions
+from fclub.core.plus.population import Population
 
 Item = tuple[np.ndarray, np.ndarray]
 
@@ -66,20 +69,57 @@ def set_partitions(elements: list[int]) -> list[list[list[int]]]:
 
 
 class Tiny:
-    """A problem whose partitions can all be listed; `outside` clusters are known from elsewhere."""
+    """A problem whose partitions can all be listed; `outside` clusters are known from elsewhere.
 
-    def __init__(self, users: int, dim: int, outside: int, alpha: float = 1.3, gamma: float = 0.8):
-        self.dim, self.alpha, self.gamma = dim, alpha, gamma
+    Everybody varies by `spread`·Σ about a centre ~ N(μ, (1−spread)·Σ), outside clusters by half of it.
+    """
+
+    def __init__(
+        self,
+        users: int,
+        dim: int,
+        outside: int,
+        alpha: float = 1.3,
+        gamma: float = 0.8,
+        spread: float = 0.0,
+    ):
+        self.dim, self.alpha, self.gamma, self.spread = dim, alpha, gamma, spread
         self.prior = 2.0 * np.eye(dim)
         self.users = items(5, users, dim)
         self.outside = items(6, outside, dim, strength=12.0)
         self.masses = np.arange(1.0, outside + 1.0)
         self.Q, self.q = (np.array(part) for part in zip(*self.users, strict=True))
 
+    def population(self) -> Population:
+        made = Population.expecting(1.0 / np.diag(self.prior), -1)
+        made.spread[0] = self.spread
+        return made
+
     def slots(self) -> Slots:
-        Q = np.array([Q for Q, _ in self.outside])
-        q = np.array([q for _, q in self.outside])
-        return make_slots(self.prior, Q, q, self.masses, len(self.users), self.alpha, self.gamma)
+        exact = np.ones(len(self.outside), dtype=np.bool_)
+        return make_slots(self.masses, exact, self.dim, len(self.users), self.alpha, self.gamma)
+
+    def items(self) -> tuple[Items, Items]:
+        Q = np.array([Q for Q, _ in self.outside]).reshape(-1, self.dim, self.dim)
+        q = np.array([q for _, q in self.outside]).reshape(-1, self.dim)
+        return Items.of(self.Q, self.q, np.ones(len(self.q))), Items.of(Q, q, np.full(len(q), 2.0))
+
+    def joint(self, members: list[int], outside: int) -> tuple[np.ndarray, np.ndarray, float]:
+        """Means, covariance and log evidence of the vectors of a cluster's users and outside item.
+
+        Their vectors are jointly Gaussian: equal but for their deviations.
+        """
+        S, parts = np.linalg.inv(self.prior), [self.users[u] for u in members]
+        shares = [1.0] * len(parts)
+        if outside >= 0:
+            parts, shares = [*parts, self.outside[outside]], [*shares, 0.5]
+        own = np.diag(np.array(shares) * self.spread + 1e-9)
+        prior = np.kron(np.full((len(parts), len(parts)), 1.0 - self.spread) + own, S)
+        Q, q = block_diag(*(Q for Q, _ in parts)), np.concatenate([q for _, q in parts])
+        P = np.linalg.inv(prior) + Q
+        theta = np.linalg.solve(P, q)
+        logdet = np.linalg.slogdet(P)[1] + np.linalg.slogdet(prior)[1]
+        return theta.reshape(-1, self.dim), np.linalg.inv(P), float(0.5 * (q @ theta - logdet))
 
     def key(self, labels: np.ndarray) -> frozenset[tuple[int, frozenset[int]]]:
         """A partition: own clusters are alike (−1), an outside one is itself."""
@@ -99,7 +139,7 @@ class Tiny:
         for places in product(range(-1, len(self.outside)), repeat=len(self.users)):
             at_home = [u for u, place in enumerate(places) if place < 0]
             base, clusters = 0.0, []
-            for k, known in enumerate(self.outside):
+            for k in range(len(self.outside)):
                 members = [u for u, place in enumerate(places) if place == k]
                 if members:
                     mass = share * self.masses[k]
@@ -107,14 +147,13 @@ class Tiny:
                         base += lgamma(len(members)) + log(mass)
                     else:
                         base += lgamma(mass + len(members)) - lgamma(mass)
-                    base += evidence(self.prior, [known, *(self.users[u] for u in members)])
-                    base -= evidence(self.prior, [known])
+                    base += self.joint(members, k)[2] - self.joint([], k)[2]
                     clusters.append((k, frozenset(members)))
             for blocks in set_partitions(at_home):
                 total = base
                 for block in blocks:
                     total += log(share * self.gamma) + lgamma(len(block))
-                    total += evidence(self.prior, [self.users[u] for u in block])
+                    total += self.joint(block, -1)[2]
                 own = [(-1, frozenset(block)) for block in blocks]
                 logs[frozenset([*clusters, *own])] = total
         top = max(logs.values())
@@ -129,12 +168,11 @@ class Tiny:
         for partition, weight in self.posterior().items():
             clusters += weight * len(partition)
             for k, members in partition:
-                parts = [self.users[u] for u in members] + ([self.outside[k]] if k >= 0 else [])
-                C = np.linalg.inv(self.prior + sum(Q for Q, _ in parts))
-                theta = C @ sum(q for _, q in parts)
-                for u in members:
-                    mean[u] += weight * theta
-                    second[u] += weight * (C + np.outer(theta, theta))
+                theta, covariance, _ = self.joint(sorted(members), k)
+                for i, u in enumerate(sorted(members)):
+                    part = slice(i * self.dim, (i + 1) * self.dim)
+                    mean[u] += weight * theta[i]
+                    second[u] += weight * (covariance[part, part] + np.outer(theta[i], theta[i]))
         return mean, second - mean[:, :, None] * mean[:, None, :], clusters
 
     def sample(self, sweeps: int, seed: int, labels: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -143,21 +181,19 @@ class Tiny:
         best = np.empty(n, dtype=np.int64)
         rng = np.random.default_rng(seed)
         burn = sweeps // 10
-        slots = self.slots()
-        clusters = sample_partitions(
-            slots, self.Q, self.q, labels, sweeps, burn, rng, mean, covariance, best
-        )
+        state = self.slots(), *self.items(), self.population(), labels
+        clusters = sample_partitions(*state, sweeps, burn, False, rng, mean, covariance, best)
         return mean, covariance, np.array(clusters), best
 
 
-TINY = [(3, 1, 0), (4, 2, 0), (3, 1, 2), (3, 2, 1)]
+TINY = [(3, 1, 0, 0.0), (4, 2, 0, 0.0), (3, 1, 2, 0.0), (3, 2, 1, 0.0), (4, 2, 0, 0.3), (3, 1, 2, 0.5)]
 
 
-@pytest.mark.parametrize(("users", "dim", "outside"), TINY)
+@pytest.mark.parametrize(("users", "dim", "outside", "spread"), TINY)
 def test_gibbs_visits_partitions_as_often_as_they_are_probable(
-    users: int, dim: int, outside: int
+    users: int, dim: int, outside: int, spread: float
 ) -> None:
-    tiny = Tiny(users, dim, outside)
+    tiny = Tiny(users, dim, outside, spread=spread)
     exact = tiny.posterior()
     visits: dict[object, float] = dict.fromkeys(exact, 0.0)
     labels, runs = np.zeros(users, dtype=np.int64), 2500
@@ -169,16 +205,18 @@ def test_gibbs_visits_partitions_as_often_as_they_are_probable(
     assert distance < 0.05
 
 
-@pytest.mark.parametrize(("users", "dim", "outside"), TINY)
-def test_gibbs_averages_are_the_posterior_moments(users: int, dim: int, outside: int) -> None:
+@pytest.mark.parametrize(("users", "dim", "outside", "spread"), TINY)
+def test_gibbs_averages_are_the_posterior_moments(
+    users: int, dim: int, outside: int, spread: float
+) -> None:
     """Within six standard errors, counting ten sweeps as one independent draw."""
-    tiny, sweeps = Tiny(users, dim, outside), 3000
+    tiny, sweeps = Tiny(users, dim, outside, spread=spread), 3000
     mean, covariance, clusters, best = tiny.sample(sweeps, 1, np.zeros(users, dtype=np.int64))
     exact_mean, exact_covariance, exact_clusters = tiny.moments()
     error = 6.0 / np.sqrt(sweeps / 10)
-    spread = np.sqrt(np.array([np.diag(C) for C in exact_covariance]))
-    assert np.all(abs(mean - exact_mean) < error * spread)
-    scale = np.array([np.outer(s, s) for s in spread])
+    deviations = np.sqrt(np.array([np.diag(C) for C in exact_covariance]))
+    assert np.all(abs(mean - exact_mean) < error * deviations)
+    scale = np.array([np.outer(s, s) for s in deviations])
     assert np.all(abs(covariance - exact_covariance) < 2.0 * error * scale)
     assert clusters == pytest.approx(exact_clusters, abs=error)
     assert is_most_probable(tiny, best)
@@ -202,7 +240,8 @@ def test_a_slot_that_was_emptied_is_its_base_again() -> None:
     tiny = Tiny(4, 2, 1)
     slots, labels = tiny.slots(), np.zeros(4, dtype=np.int64)
     out = np.empty((4, 2)), np.empty((4, 2, 2)), np.empty(4, dtype=np.int64)
-    sample_partitions(slots, tiny.Q, tiny.q, labels, 50, 10, np.random.default_rng(0), *out)
+    state = slots, *tiny.items(), tiny.population(), labels
+    sample_partitions(*state, 50, 10, True, np.random.default_rng(0), *out)
     empty = np.flatnonzero(slots.size == 0.0)
     assert len(empty) > 0
     np.testing.assert_array_equal(slots.precision[empty], slots.base_precision[empty])

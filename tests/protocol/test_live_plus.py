@@ -9,6 +9,7 @@ import pytest
 
 from fclub.core.packing import with_row
 from fclub.core.plus.mixture import newcomer
+from fclub.core.plus.population import Population
 from fclub.core.statistics import Packed, Statistics
 from fclub.errors import InvalidMessage
 from fclub.privacy.noise import SeededNoise
@@ -19,6 +20,7 @@ from fclub.protocol.plus import trust
 from fclub.protocol.plus.global_server import PlusGlobal
 from fclub.protocol.plus.growing import GrowingLocal
 from fclub.protocol.plus.local_server import PlusLocal
+from fclub.protocol.plus.messages import ReleasedSums
 from fclub.protocol.seam import Place, Shape
 
 DIM, HALF = 3, np.sqrt(0.5)
@@ -80,10 +82,14 @@ def test_a_row_more_keeps_what_is_there() -> None:
 
 def test_a_newcomer_is_the_mixture_of_all_and_the_prior() -> None:
     theta = np.array([[1.0, 0.0], [0.0, 1.0]])
-    covariance, prior = np.zeros((2, 2, 2)), 3.0 * np.eye(2)
-    mean, spread = newcomer(theta, covariance, prior, alpha=1.0)
+    population = Population.expecting(np.full(2, 3.0), -1)
+    mean, spread = newcomer(theta, np.zeros((2, 2, 2)), population, alpha=1.0)
     np.testing.assert_allclose(mean, [1 / 3, 1 / 3])
     np.testing.assert_allclose(spread, np.diag([4 / 3, 4 / 3]) - 1 / 9)
+    population.mean[:] = 1.0, 1.0
+    mean, spread = newcomer(theta, np.zeros((2, 2, 2)), population, alpha=1.0)
+    np.testing.assert_allclose(mean, [2 / 3, 2 / 3])
+    np.testing.assert_allclose(spread, 4 / 3 * np.eye(2) + 1 / 3 - 4 / 9)
 
 
 @pytest.mark.parametrize(
@@ -179,10 +185,10 @@ def test_what_nobody_can_have_released_is_refused(
 ) -> None:
     rules = make_family("fclub-plus", SHAPE, {}).rules
     if reason is None:
-        trust.check_released(known, noise, rules)
+        trust.check_released(ReleasedSums(known, noise), rules)
         return
     with pytest.raises(InvalidMessage, match=reason):
-        trust.check_released(known, noise, rules)
+        trust.check_released(ReleasedSums(known, noise), rules)
 
 
 def test_digests_and_shares_that_cannot_be() -> None:
@@ -191,6 +197,6 @@ def test_digests_and_shares_that_cannot_be() -> None:
         with pytest.raises(InvalidMessage, match=reason):
             trust.check_digest(present, {}, rules)
     with pytest.raises(InvalidMessage, match="share of 0"):
-        trust.check_share(statistics(ONE, 1), 0.0, 0, rules)
+        trust.check_share(ReleasedSums(statistics(ONE, 1), 0.0), 0, rules)
     with pytest.raises(InvalidMessage, match="noise"):
-        trust.check_digest([1], {1: (statistics(ONE, 1), 0.0)}, rules)
+        trust.check_digest([1], {1: ReleasedSums(statistics(ONE, 1), 0.0)}, rules)

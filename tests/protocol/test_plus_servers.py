@@ -99,11 +99,13 @@ def test_a_digest_holds_sums_of_what_was_released(name: str) -> None:
                 np.testing.assert_allclose(sent.moment, released.moment[rows].sum(0), atol=1e-9)
                 assert sent.count == released.counts[rows].sum()
                 assert entry.noise == pytest.approx(server.releases.noise[rows].sum())
+                people = sent.count**2 / np.sum(released.counts[rows] ** 2)
+                assert entry.people == pytest.approx(people)
                 checked += 1
     assert checked > 10
     policy.hub.begin_phase(99)
     for number, server in policy.servers.items():
-        known = [s for (owner, _), (s, _) in policy.hub.known.items() if owner == number]
+        known = [s for (owner, _), (s, *_) in policy.hub.known.items() if owner == number]
         told = sum((s.gram for s in known), np.zeros((4, 4)))
         np.testing.assert_allclose(told, server.releases.released.gram.sum(0), atol=1e-9)
 
@@ -113,7 +115,7 @@ def test_the_noise_is_in_what_is_sent() -> None:
     policy, environment = started("cdp-fclub-plus", first_release=20, release_ratio=100.0)
     play(policy, environment, 400)
     ratios = []
-    for (owner, cluster), (sent, noise) in policy.hub.known.items():
+    for (owner, cluster), (sent, noise, _) in policy.hub.known.items():
         server = policy.servers[owner]
         rows = sorted(members(server)[cluster])
         exact = server.releases.streams.covered.gram[rows].sum(0)
@@ -138,7 +140,7 @@ def test_without_noise_a_digest_would_be_exact() -> None:
         server.releases.source = Still()
     play(policy, environment)
     for number, server in policy.servers.items():
-        known = [s for (owner, _), (s, _) in policy.hub.known.items() if owner == number]
+        known = [s for (owner, _), (s, *_) in policy.hub.known.items() if owner == number]
         total = sum((s.gram for s in known), np.zeros((4, 4)))
         np.testing.assert_allclose(total, server.releases.streams.covered.gram.sum(0), atol=1e-9)
 
@@ -250,6 +252,9 @@ ONE = write_id(77)
         m.Digest(3, (ONE,), (m.News(ONE, data(), -1.0),)),
         m.Digest(3, (ONE,), (m.News(ONE, data(), np.nan),)),
         m.Digest(3, (ONE,), (m.News(ONE, data(), np.inf),)),
+        m.Digest(3, (ONE,), (m.News(ONE, data(), 0.0, 0.9),)),
+        m.Digest(3, (ONE,), (m.News(ONE, data(), 0.0, 3.1),)),
+        m.Digest(3, (ONE,), (m.News(ONE, data(), 0.0, np.nan),)),
     ],
 )
 def test_a_bad_digest_is_refused_and_changes_nothing(message: Message) -> None:
@@ -285,6 +290,7 @@ def test_a_server_that_nobody_knows_is_refused() -> None:
         m.Shares(3, (), (77,), (m.Share(77, data(), -1.0, 1),), 1.0),
         m.Shares(3, (), (77,), (m.Share(77, data(), np.nan, 1),), 1.0),
         m.Shares(3, (), (77,), (m.Share(77, data(), 0.0, 0),), 1.0),
+        m.Shares(3, (), (77,), (m.Share(77, data(), 0.0, 1, 4.0),), 1.0),
         m.Shares(3, (), (), (), 0.0),
         m.Shares(3, (), (), (), np.nan),
         m.Shares(3, (), (), (), np.inf),
@@ -441,16 +447,41 @@ def test_users_of_one_global_cluster_have_one_label(level: str) -> None:
             assert labels == {server.groups[cluster]}
 
 
-def test_squared_rewards_are_kept_and_files_of_before_are_read() -> None:
-    """Rewards of 0 and 1 are ½ from the centre: there an older file loses nothing."""
+def test_squared_rewards_are_kept() -> None:
     policy, environment = started("fclub-plus")
     history = play(policy, environment)
     for user in range(9):
         server, row = policy._locate(user)
         mine = [(y - 0.5) ** 2 for other, _, _, y in history if other == user]
         assert server.serving.squares[row] == pytest.approx(sum(mine))
-    server = policy.servers[0]
-    before = snapshot(server)
-    arrays, values = server.state()
-    server.restore({k: v.copy() for k, v in arrays.items() if k != "round.squares"}, values)
-    assert snapshot(server) == before
+
+
+def test_files_from_before_the_population_was_learned_are_read() -> None:
+    """Rewards of 0 and 1 are ½ from the centre, so their squares are known; the rest starts anew."""
+    policy, environment = started("fclub-plus")
+    play(policy, environment)
+    arrays, values = policy.servers[0].state()
+    learned = ("round.squares", "round.weight", "population.")
+    older = {k: v.copy() for k, v in arrays.items() if not k.startswith(learned)}
+    shares = [(number, noise, clusters) for number, noise, clusters, _ in values["outside"]]
+    del values["variance"]
+    fresh, _ = started("fclub-plus")
+    server = fresh.servers[0]
+    server.restore(older, values | {"outside": shares})
+    assert server.serving.squares.tolist() == arrays["round.squares"].tolist()
+    assert server.serving.weight == pytest.approx(1.0 / server.rules.variance)
+    assert {released.people for released, _ in server.outside.values()} == {1.0}
+    server.detect()
+    assert np.isfinite(server.serving.theta).all()
+
+
+def test_what_two_have_released_together_counts_people_by_their_observations() -> None:
+    def released(count: int, people: float) -> m.ReleasedSums:
+        return m.ReleasedSums(Statistics(np.eye(4), np.zeros(4), count), 0.5, people)
+
+    both = released(30, 3.0) + released(10, 1.0)
+    assert both.statistics.count == 40
+    assert both.noise == 1.0
+    assert both.people == pytest.approx(4.0)
+    assert (released(100, 1.0) + released(1, 1.0)).people < 1.1
+    assert (released(0, 1.0) + released(0, 1.0)).people == 1.0

@@ -55,10 +55,12 @@ def invert(matrix: Matrix, inverse: Matrix) -> float:
 
 
 @compiled
-def log_determinant(matrix: Matrix) -> float:
-    """log det by Cholesky factorisation; nan if the matrix is not positive definite."""
+def cholesky(matrix: Matrix, lower: Matrix) -> float:
+    """Write the lower factor of matrix = L Lᵀ and return log det; nan if it is not positive definite.
+
+    Only the lower triangles of both are used.
+    """
     d = matrix.shape[0]
-    lower = np.empty((d, d))
     total = 0.0
     for i in range(d):
         for j in range(i + 1):
@@ -76,6 +78,33 @@ def log_determinant(matrix: Matrix) -> float:
 
 
 @compiled
+def log_determinant(matrix: Matrix) -> float:
+    """log det by Cholesky factorisation; nan if the matrix is not positive definite."""
+    return cholesky(matrix, np.empty_like(matrix))
+
+
+@compiled
+def solve_lower(lower: Matrix, vector: Vector, out: Vector) -> None:
+    """out = L⁻¹·vector."""
+    for i in range(vector.shape[0]):
+        rest = vector[i]
+        for k in range(i):
+            rest -= lower[i, k] * out[k]
+        out[i] = rest / lower[i, i]
+
+
+@compiled
+def solve_upper(lower: Matrix, vector: Vector, out: Vector) -> None:
+    """out = L⁻ᵀ·vector; `out` may be `vector`."""
+    d = vector.shape[0]
+    for i in range(d - 1, -1, -1):
+        rest = vector[i]
+        for k in range(i + 1, d):
+            rest -= lower[k, i] * out[k]
+        out[i] = rest / lower[i, i]
+
+
+@compiled
 def multiply(matrix: Matrix, vector: Vector, out: Vector) -> None:
     """out = matrix · vector."""
     d = vector.shape[0]
@@ -84,6 +113,19 @@ def multiply(matrix: Matrix, vector: Vector, out: Vector) -> None:
         for j in range(d):
             total += matrix[i, j] * vector[j]
         out[i] = total
+
+
+@compiled
+def product(left: Matrix, right: Matrix, out: Matrix) -> None:
+    """out = left · right."""
+    d = left.shape[0]
+    for i in range(d):
+        for j in range(d):
+            out[i, j] = 0.0
+        for k in range(d):
+            factor = left[i, k]
+            for j in range(d):
+                out[i, j] += factor * right[k, j]
 
 
 @compiled

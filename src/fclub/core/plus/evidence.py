@@ -10,22 +10,44 @@ vector has the prior N(0, P₀⁻¹); with P = P₀ + ΣQ and r = Σq over its i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import lgamma, log
+from math import lgamma, log, nan
 
 import numpy as np
 
 from fclub.core.compiling import compiled
-from fclub.core.kernels import dot, invert, multiply
 from fclub.core.types import Floats, Indices, Matrix, Vector
 
 
 @compiled
-def log_evidence(precision: Matrix, vector: Vector, inverse: Matrix) -> float:
-    """−½ log det P + ½ rᵀP⁻¹r; leaves P⁻¹ in `inverse`."""
-    logdet = invert(precision, inverse)
-    estimate = np.empty(vector.shape[0])
-    multiply(inverse, vector, estimate)
-    return 0.5 * (dot(vector, estimate) - logdet)
+def log_evidence(precision: Matrix, vector: Vector, work: Matrix) -> float:
+    """−½ log det P + ½ rᵀP⁻¹r; nan if P is not positive definite.
+
+    Gaussian elimination of the upper triangle beside r: pivots p_k multiply to the determinant, and
+    what is left of r has rᵀP⁻¹r = Σ r_k²/p_k. `work` (d, d) is overwritten.
+    """
+    d = vector.shape[0]
+    rest = np.empty(d)
+    for i in range(d):
+        rest[i] = vector[i]
+        for j in range(i, d):
+            work[i, j] = precision[i, j]
+    logdet, product, square = 0.0, 1.0, 0.0
+    for k in range(d):
+        pivot = work[k, k]
+        if not pivot > 0.0:
+            return nan
+        product *= pivot
+        if not 1e-100 < product < 1e100:
+            logdet += log(product)
+            product = 1.0
+        scale = 1.0 / pivot
+        square += rest[k] * rest[k] * scale
+        for i in range(k + 1, d):
+            factor = work[k, i] * scale
+            rest[i] -= factor * rest[k]
+            for j in range(i, d):
+                work[i, j] -= factor * work[k, j]
+    return 0.5 * (square - logdet - log(product))
 
 
 @compiled

@@ -17,9 +17,9 @@ class MixtureRound(NamedTuple):
     """What serves each user: a Gaussian N(θ̂, C), kept as C, its information vector C⁻¹θ̂, and θ̂.
 
     `squares` is the sum of each user's squared rewards, from which their variance is learned.
-    `weight` is one over the variance of a reward, or zero where choices must not depend on unreleased
-    data; `centre` is subtracted from every reward. With `grid` observations are rounded to the lattice
-    where they are learned, and the last feature is then `constant` unless that is 0.
+    `weight` is one over the variance of a user's rewards, or zero where choices must not depend on
+    unreleased data; `centre` is subtracted from every reward. With `grid` observations are rounded to
+    the lattice where they are learned, and the last feature is then `constant` unless that is 0.
     """
 
     users: Packed
@@ -28,8 +28,8 @@ class MixtureRound(NamedTuple):
     theta: Floats
     squares: Floats
     row_of: Indices
+    weight: Floats
     exploration: float
-    weight: float
     centre: float
     grid: bool = False
     constant: float = 0.0
@@ -42,6 +42,7 @@ class MixtureRound(NamedTuple):
             vector=self.vector[start:stop],
             theta=self.theta[start:stop],
             squares=self.squares[start:stop],
+            weight=self.weight[start:stop],
             row_of=np.arange(stop - start),
         )
 
@@ -67,7 +68,8 @@ def feedback(state: MixtureRound, user: int, x: Vector, y: float) -> None:
 def _learn(state: MixtureRound, row: int, x: Vector, centred: float) -> None:
     observe(state.users, row, x, centred)
     state.squares[row] += centred * centred
-    if state.weight > 0.0:
-        grow_inverse(state.covariance[row], x, state.weight)
-        add_scaled(state.vector[row], x, state.weight * centred)
+    weight = state.weight[row]
+    if weight > 0.0:
+        grow_inverse(state.covariance[row], x, weight)
+        add_scaled(state.vector[row], x, weight * centred)
         multiply(state.covariance[row], state.vector[row], state.theta[row])

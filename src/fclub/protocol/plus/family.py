@@ -177,7 +177,7 @@ class PlusFamily:
             squares=np.zeros(n),
             row_of=np.arange(n),
             exploration=self.constants.exploration,
-            weight=0.0 if self.rules.released_only else 1.0 / variance,
+            weight=np.full(n, 0.0 if self.rules.released_only else 1.0 / variance),
             centre=CENTRE if self.domain.constant is not None else 0.0,
             grid=self.privacy is not None,
             constant=self.domain.constant or 0.0,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import sqrt
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -10,14 +12,14 @@ import numpy as np
 from fclub.core.clustering import number_by_first
 from fclub.core.plus.evidence import agglomerate, all_information
 from fclub.core.plus.mixture import concentration
-from fclub.core.statistics import Statistics, pack_statistics, unpack_statistics
+from fclub.core.statistics import pack_statistics, unpack_statistics
 from fclub.core.types import Indices
 from fclub.errors import InvalidMessage
 from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Message, PhaseStart, read_id, write_id, write_statistics
 from fclub.protocol.overview import GlobalOverview, Member, global_overview
 from fclub.protocol.plus import trust
-from fclub.protocol.plus.messages import Digest, Share, Shares, read_released
+from fclub.protocol.plus.messages import Digest, ReleasedSums, Share, Shares, read_released
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.plus.type_hub import TypeHub
 from fclub.protocol.plus.type_messages import TypeDigest
@@ -25,9 +27,6 @@ from fclub.protocol.seam import Beginning, State
 
 FROZEN = 1 << 40
 """Clusters of earlier sessions are numbered from here on: no server has so many of its own."""
-
-Known = tuple[Statistics, float]
-"""Released statistics and the variance of the noise in each entry."""
 
 
 class PlusGlobal:
@@ -45,7 +44,7 @@ class PlusGlobal:
 
     def __init__(self, servers: list[int], rules: PlusRules, margin: float, link: Downlink) -> None:
         self.servers, self.rules, self.margin, self.link = sorted(servers), rules, margin, link
-        self.known: dict[Member, Known] = {}
+        self.known: dict[Member, ReleasedSums] = {}
         self.group: dict[Member, int] = {}
         self.gamma, self.next_share, self.phase = 1.0, 0, 0
         self.hidden: set[Member] = set()
@@ -111,8 +110,8 @@ class PlusGlobal:
 
     def _learn(self, server: int, message: Digest) -> None:
         released = {
-            read_id(entry.cluster): read_released(entry.statistics, entry.noise, self.rules.dim)
-            for entry in message.news
+            read_id(e.cluster): read_released(e.statistics, e.noise, self.rules.dim, e.people)
+            for e in message.news
         }
         numbers = [read_id(cluster) for cluster in message.present]
         trust.check_digest(numbers, released, self.rules)
@@ -153,25 +152,25 @@ class PlusGlobal:
     @property
     def reported(self) -> int:
         """How many observations the global statistics hold."""
-        clusters = sum(statistics.count for statistics, _ in self.known.values())
+        clusters = sum(known.statistics.count for known in self.known.values())
         return clusters + sum(map(self.types.released_by, self.types.known))
 
     def released_by(self, server: int) -> int:
         """How many observations of a server the global statistics hold."""
-        clusters = sum(s.count for (owner, _), (s, _) in self.known.items() if owner == server)
+        clusters = sum(k.statistics.count for (owner, _), k in self.known.items() if owner == server)
         return clusters + self.types.released_by(server)
 
     def overview(self) -> list[GlobalOverview]:
         """The clusters of the last merge."""
         members = [member for member in self.group if member in self.known]
         group = number_by_first(np.array([self.group[member] for member in members], dtype=np.int64))
-        weights = np.array([self.known[member][0].count for member in members])
+        weights = np.array([self.known[member].statistics.count for member in members])
         return global_overview(members, group, np.bincount(group, weights)) + self.types.overview()
 
     def _merge(self, members: list[Member]) -> Indices:
         known = (self.known[member] for member in members)
         information, vectors = all_information(
-            ((s.gram, s.moment, noise) for s, noise in known), self.rules.dim, self.rules.variance
+            ((s.gram, s.moment, noise) for s, noise, _ in known), self.rules.dim, self.rules.variance
         )
         labels = agglomerate(self.rules.prior, information, vectors, self.gamma, self.margin)
         return number_by_first(labels)
@@ -210,33 +209,35 @@ class PlusGlobal:
                 parts.setdefault(k, []).append(member)
         shares: dict[tuple[Any, ...], Share] = {}
         for _, others in sorted(parts.items()):
-            key = tuple((m, self.known[m][0].count) for m in others)
+            key = tuple((m, self.known[m].statistics.count) for m in others)
             number = sent.get(key)
             if number is None:
                 number, self.next_share = self.next_share, self.next_share + 1
-            total = Statistics.zeros(self.rules.dim)
-            for member in others:
-                total = total + self.known[member][0]
-            noise = float(sum(self.known[member][1] for member in others))
-            shares[key] = Share(number, write_statistics(total), noise, len(others))
+            total = reduce(add, (self.known[member] for member in others))
+            statistics = write_statistics(total.statistics)
+            shares[key] = Share(number, statistics, total.noise, len(others), total.people)
         return shares | self._type_shares(sent)
 
     def _type_shares(self, sent: dict[tuple[Any, ...], int]) -> dict[tuple[Any, ...], Share]:
-        """Types of large servers, which a small one may take for clusters of others."""
+        """Types of large servers, which a small one may take for clusters of others.
+
+        Their statistics are information about centres: as if every observation were another user's.
+        """
         shares: dict[tuple[Any, ...], Share] = {}
         for k, statistics in self.types.clusters():
             key = ("type", k, self.types.version)
             number = sent.get(key)
             if number is None:
                 number, self.next_share = self.next_share, self.next_share + 1
-            shares[key] = Share(number, write_statistics(statistics), 0.0, len(self.types.known))
+            written, people = write_statistics(statistics), float(statistics.count)
+            shares[key] = Share(number, written, 0.0, len(self.types.known), people)
         return shares
 
     def state(self) -> State:
-        known = [statistics for statistics, _ in self.known.values()]
+        known = [known.statistics for known in self.known.values()]
         values = {
             "phase": self.phase,
-            "known": [(*member, noise) for member, (_, noise) in self.known.items()],
+            "known": [(*member, *rest) for member, (_, *rest) in self.known.items()],
             "group": [(*member, k) for member, k in self.group.items()],
             "gamma": self.gamma,
             "hidden": sorted(self.hidden),
@@ -250,8 +251,8 @@ class PlusGlobal:
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         known = unpack_statistics(arrays, "world.")
         self.known = {
-            (server, cluster): (statistics, noise)
-            for (server, cluster, noise), statistics in zip(values["known"], known, strict=True)
+            (server, cluster): ReleasedSums(statistics, *rest)
+            for (server, cluster, *rest), statistics in zip(values["known"], known, strict=True)
         }
         self.group = {(server, cluster): k for server, cluster, k in values["group"]}
         self.hidden = {(server, cluster) for server, cluster in values.get("hidden", [])}

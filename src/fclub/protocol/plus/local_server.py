@@ -11,8 +11,11 @@ import numpy as np
 from fclub.core.clustering import number_by_first
 from fclub.core.packing import flatten, inside, rebuild, under, with_row
 from fclub.core.plus.evidence import all_information
+from fclub.core.plus.items import Items
 from fclub.core.plus.mixture import SLOTS, concentration, make_slots, newcomer, sample_partitions
+from fclub.core.plus.population import Population
 from fclub.core.plus.rounds import MixtureRound, feedback, recommend
+from fclub.core.plus.variance import learn_variance
 from fclub.core.statistics import (
     Packed,
     Statistics,
@@ -30,13 +33,15 @@ from fclub.protocol.numbering import Numbering
 from fclub.protocol.overview import LocalOverview
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus import trust
-from fclub.protocol.plus.messages import Digest, News, Shares, read_released
+from fclub.protocol.plus.messages import Digest, News, ReleasedSums, Shares, read_released
 from fclub.protocol.plus.releases import Releases
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.seam import Beginning, Bound, State
 
 EFFORT = 40_000
 """User visits per detection: fewer sweeps where there are many users."""
+CROWD = 24.0
+"""Users from whom a server learns what all have in common: fewer teach it less than it expects."""
 
 
 class PlusLocal:
@@ -62,6 +67,9 @@ class PlusLocal:
         self.rules, self.domain = rules, domain
         self.serving = self.room = serving
         serving.covariance[:] = np.linalg.inv(rules.prior)
+        constant = -1 if domain.constant is None else rules.dim - 1
+        self.population = Population.expecting(1.0 / np.diag(rules.prior), constant)
+        self.variance = rules.variance
         self.releases, self.rng, self.link, self.clock = releases, rng, link, clock
         self.dim = serving.theta.shape[1]
         self.labels: Indices = np.zeros(len(serving.theta), dtype=np.int64)
@@ -69,7 +77,7 @@ class PlusLocal:
         self.numbering = Numbering()
         self.ids: list[int] = []
         self.groups: dict[int, int] = {}
-        self.outside: dict[int, tuple[Statistics, float, int]] = {}
+        self.outside: dict[int, tuple[ReleasedSums, int]] = {}
         self.told: dict[int, int] = {}
         self.joined: Indices = np.zeros((len(serving.theta), 2), dtype=np.int64)
         self.unanswered = self.paused = False
@@ -107,18 +115,20 @@ class PlusLocal:
     def add_user(self) -> int:
         """A user who was not there before; returns its row.
 
-        It may be like any user of this server or like none of them, so it is served by
-        the mixture of all users' Gaussians and, with mass α, the prior. Until the next detection it
-        is counted with the largest cluster.
+        It may be like any user of this server or like none of them, so it is served by the mixture of
+        all users' Gaussians and, with mass α, the population. Until the next detection it is counted
+        with the largest cluster.
         """
-        row, prior = len(self.serving.theta), np.asarray(np.linalg.inv(self.rules.prior))
-        mean, covariance = np.zeros(self.dim), prior
+        row, population = len(self.serving.theta), self.population
+        mean, covariance = population.mean, population.covariance
         if self.observations:
-            mean, covariance = newcomer(self.serving.theta, self.serving.covariance, prior, self.alpha)
+            others = self.serving.theta, self.serving.covariance
+            mean, covariance = newcomer(*others, population, self.alpha)
         self.serving, self.room = with_row(self.serving, self.room)
         self.serving.row_of[row] = row
         self.serving.theta[row], self.serving.covariance[row] = mean, covariance
         self.serving.vector[row] = np.linalg.solve(covariance, mean)
+        self.serving.weight[row] = 0.0 if self.rules.released_only else 1.0 / self.variance
         self.releases.add_user(self.users)
         largest = np.bincount(self.labels, minlength=1).argmax()
         like = self.joined[self.labels == largest][:1] if row else np.zeros((1, 2), dtype=np.int64)
@@ -201,45 +211,47 @@ class PlusLocal:
         """Infer who shares a vector with whom, and what serves each user from now on."""
         if not self.paused:
             self.releases.advance()
-        information, vectors = self._information()
-        others = all_information(
-            ((s.gram, s.moment, noise) for s, noise, _ in self.outside.values()),
-            self.dim,
-            self.rules.variance,
+        self._learn_variance()
+        users = Items.of(*self._information(), np.ones(len(self.labels)))
+        known = Items.of(
+            *all_information(
+                ((s.gram, s.moment, noise) for (s, noise, _), _ in self.outside.values()),
+                self.dim,
+                self.variance,
+            ),
+            np.array([released.people for released, _ in self.outside.values()]),
         )
-        own = min(len(vectors), SLOTS)
-        slots = make_slots(
-            self.rules.prior,
-            *others,
-            np.array([float(clusters) for _, _, clusters in self.outside.values()]),
-            own,
-            self.alpha,
-            self.gamma,
-        )
+        own = min(len(self.labels), SLOTS)
+        masses = np.array([float(clusters) for _, clusters in self.outside.values()])
+        exact = np.array([r.noise == 0.0 for r, _ in self.outside.values()], dtype=np.bool_)
+        slots = make_slots(masses, exact, self.dim, own, self.alpha, self.gamma)
         labels = np.minimum(number_by_first(self.labels), own - 1)
         mean, covariance = np.empty_like(self.serving.theta), np.empty_like(self.serving.covariance)
         sweeps = int(np.clip(EFFORT // len(labels), 4, self.rules.sweeps))
+        learn = len(labels) + float(known.people[exact].sum()) >= CROWD
+        state = slots, users, known, self.population, labels
         found = sample_partitions(
-            slots,
-            information,
-            vectors,
-            labels,
-            sweeps,
-            sweeps // 4,
-            self.rng,
-            mean,
-            covariance,
-            self.labels,
+            *state, sweeps, sweeps // 4, learn, self.rng, mean, covariance, self.labels
         )
-        shares = [(0, 0)] * own + [(s.count, clusters) for s, _, clusters in self.outside.values()]
+        shares = [(0, 0)] * own + [(r.statistics.count, k) for r, k in self.outside.values()]
         self.joined = np.array(shares)[self.labels]
         self.alpha = sqrt(self.alpha * concentration(found, len(labels)))
         self.serving.theta[:], self.serving.covariance[:] = mean, covariance
         self.serving.vector[:] = np.linalg.solve(covariance, mean[..., None])[..., 0]
 
+    def _learn_variance(self) -> None:
+        """From all rewards; where only releases may be used it stays what was expected."""
+        if self.rules.released_only:
+            return
+        users, squares = self.users, self.serving.squares
+        self.variance = learn_variance(
+            users, squares, self.population, self.variance, self.rules.variance
+        )
+        self.serving.weight[:] = 1.0 / self.variance
+
     def _information(self) -> tuple[Floats, Floats]:
         """What is known of each user: all of it, or only what was released."""
-        variance = self.rules.variance
+        variance = self.variance
         if not self.rules.released_only:
             return self.users.gram / variance, self.users.moment / variance
         released = self.releases.released
@@ -260,13 +272,16 @@ class PlusLocal:
         self.ids = self.numbering.number(labels)
         totals = total_by_label(self.releases.released, labels, len(self.ids))
         noise = np.bincount(labels, weights=self.releases.noise, minlength=len(self.ids))
+        counts = self.releases.released.counts.astype(np.float64)
+        squares = np.bincount(labels, weights=counts**2, minlength=len(self.ids))
         news, told = [], {}
         for c, number in enumerate(self.ids):
             if totals.counts[c] > 0:
                 told[number] = int(totals.counts[c])
                 if self.told.get(number) != told[number]:
                     statistics = write_statistics(Statistics.of(totals, c))
-                    news.append(News(write_id(number), statistics, float(noise[c])))
+                    people = float(totals.counts[c] ** 2 / squares[c])
+                    news.append(News(write_id(number), statistics, float(noise[c]), people))
         if news or told.keys() != self.told.keys() or self.clock is not None:
             self.told, self.unanswered = told, True
             present = tuple(write_id(number) for number in told)
@@ -275,11 +290,11 @@ class PlusLocal:
     def _adopt(self, message: Shares) -> None:
         """Take what others know; it counts from the next detection on."""
         arrived = {
-            share.number: (*read_released(share.statistics, share.noise, self.dim), share.clusters)
-            for share in message.news
+            s.number: (read_released(s.statistics, s.noise, self.dim, s.people), s.clusters)
+            for s in message.news
         }
-        for statistics, noise, clusters in arrived.values():
-            trust.check_share(statistics, noise, clusters, self.rules)
+        for released, clusters in arrived.values():
+            trust.check_share(released, clusters, self.rules)
         known = self.outside | arrived
         if not known.keys() >= set(message.present):
             raise InvalidMessage("shares refer to statistics that were never sent")
@@ -326,15 +341,18 @@ class PlusLocal:
     def state(self) -> State:
         outside = self.outside.values()
         arrays = flatten(self.serving, "round.") | {"labels": self.labels, "joined": self.joined}
-        arrays |= under("releases.", self.releases.state())
-        arrays |= pack_statistics([statistics for statistics, _, _ in outside], self.dim, "outside.")
+        arrays |= under("releases.", self.releases.state()) | flatten(self.population, "population.")
+        arrays |= pack_statistics(
+            [released.statistics for released, _ in outside], self.dim, "outside."
+        )
         return arrays, {
             "alpha": self.alpha,
             "gamma": self.gamma,
             "ids": self.ids,
             "groups": list(self.groups.items()),
             "told": list(self.told.items()),
-            "outside": [(number, noise, k) for number, (_, noise, k) in self.outside.items()],
+            "variance": self.variance,
+            "outside": [(number, r.noise, k, r.people) for number, (r, k) in self.outside.items()],
             "unanswered": self.unanswered,
             "clock": None if self.clock is None else self.clock.state(),
             "numbering": self.numbering.state(),
@@ -342,7 +360,7 @@ class PlusLocal:
         }
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        arrays = _with_squares(arrays, self.serving.centre)
+        arrays = self._completed(arrays)
         if len(arrays["labels"]) == len(self.labels):
             for name, array in flatten(self.serving, "round.").items():
                 array[...] = arrays[name]
@@ -351,10 +369,12 @@ class PlusLocal:
         self.releases.restore(inside("releases.", arrays), self.users)
         self.labels, self.joined, self.ids = arrays["labels"], arrays["joined"], list(values["ids"])
         self.alpha, self.gamma = values["alpha"], values["gamma"]
+        self.variance = values.get("variance", self.variance)
+        self.population = rebuild(self.population, arrays, "population.")
         self.groups, self.told = dict(values["groups"]), dict(values["told"])
         self.outside = {
-            number: (statistics, noise, clusters)
-            for (number, noise, clusters), statistics in zip(
+            number: (ReleasedSums(statistics, noise, *people), clusters)
+            for (number, noise, clusters, *people), statistics in zip(
                 values["outside"], unpack_statistics(arrays, "outside."), strict=True
             )
         }
@@ -364,8 +384,12 @@ class PlusLocal:
         self.numbering.restore(values["numbering"])
         self.rng.bit_generator.state = values["rng"]
 
-
-def _with_squares(arrays: dict[str, Any], centre: float) -> dict[str, Any]:
-    """Older files have no squared rewards: then as if all rewards had been 0 or 1."""
-    most = max(centre, 1.0 - centre) ** 2
-    return {"round.squares": most * arrays["round.users.counts"]} | arrays
+    def _completed(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """What older files lack: squares are then those of rewards 0 and 1, nothing was learned."""
+        counts, centre = arrays["round.users.counts"], self.serving.centre
+        weight = 0.0 if self.rules.released_only else 1.0 / self.rules.variance
+        lacking = {
+            "round.squares": max(centre, 1.0 - centre) ** 2 * counts,
+            "round.weight": np.full(len(counts), weight),
+        }
+        return lacking | flatten(self.population, "population.") | arrays

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from typing import NamedTuple
 
 import msgspec
 
 from fclub.core.statistics import Statistics
 from fclub.errors import InvalidMessage
-from fclub.protocol.messages import Count, Decoder, Message, Part, PhaseStart, read_statistics
+from fclub.protocol.messages import (
+    ROUNDING,
+    Count,
+    Decoder,
+    Message,
+    Part,
+    PhaseStart,
+    read_statistics,
+)
 from fclub.protocol.plus.release_messages import Release, Released
 from fclub.protocol.plus.type_messages import TypeDigest, TypeNews
 
 
 class News(msgspec.Struct, frozen=True, array_like=True):
-    """What a local cluster has released so far, and the variance of the noise in each entry."""
+    """What a local cluster has released so far, and the variance of the noise in each entry.
+
+    `people` is (Σn)²/Σn² over the released counts n of its users: how many users of equal counts say as
+    much of what they have in common.
+    """
 
     cluster: bytes
     statistics: bytes
     noise: float
+    people: float = 1.0
 
 
 class Digest(Message, frozen=True, array_like=True, tag="digest"):
@@ -37,12 +51,16 @@ class Digest(Message, frozen=True, array_like=True, tag="digest"):
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):
-    """What other servers have released of a global cluster, and from how many local clusters."""
+    """What other servers have released of a global cluster, and from how many local clusters.
+
+    `people` is that of `News`, over all users of those clusters.
+    """
 
     number: int
     statistics: bytes
     noise: float
     clusters: int
+    people: float = 1.0
 
 
 class Shares(Message, frozen=True, array_like=True, tag="shares"):
@@ -65,9 +83,26 @@ class Shares(Message, frozen=True, array_like=True, tag="shares"):
 decode = Decoder(Digest, Shares, TypeDigest, TypeNews, Release, Released, PhaseStart)
 
 
-def read_released(data: bytes, noise: float, dim: int) -> tuple[Statistics, float]:
-    """Statistics that someone has released, and the variance of the noise in each entry."""
-    statistics = read_statistics(data, dim)
-    if statistics.count < 0 or not 0.0 <= noise < inf:
-        raise InvalidMessage(f"{statistics.count} observations with noise {noise!r} make no sense")
-    return statistics, noise
+class ReleasedSums(NamedTuple):
+    """Statistics that someone has released; noise and people as in `News`."""
+
+    statistics: Statistics
+    noise: float
+    people: float = 1.0
+
+    def __add__(self, other: ReleasedSums) -> ReleasedSums:  # type: ignore[override]
+        """What both together have released, of different users."""
+        statistics = self.statistics + other.statistics
+        squares = self.statistics.count**2 / self.people + other.statistics.count**2 / other.people
+        people = statistics.count**2 / squares if squares > 0.0 else 1.0
+        return ReleasedSums(statistics, self.noise + other.noise, people)
+
+
+def read_released(statistics: bytes, noise: float, dim: int, people: float = 1.0) -> ReleasedSums:
+    """What an entry of a message says that someone has released."""
+    read = read_statistics(statistics, dim)
+    if read.count < 0 or not 0.0 <= noise < inf:
+        raise InvalidMessage(f"{read.count} observations with noise {noise!r} make no sense")
+    if not 1.0 - ROUNDING <= people <= max(read.count, 1) * (1.0 + ROUNDING):
+        raise InvalidMessage(f"{read.count} observations of {people!r} people make no sense")
+    return ReleasedSums(read, noise, people)

@@ -7,10 +7,10 @@ from math import isnan, sqrt
 from typing import Protocol
 
 from fclub.core.kernels import log_determinant
-from fclub.core.statistics import Statistics
 from fclub.core.types import Matrix
 from fclub.errors import InvalidMessage
 from fclub.protocol.messages import ROUNDING, check_named, check_statistics
+from fclub.protocol.plus.messages import ReleasedSums
 
 
 class Limits(Protocol):
@@ -29,24 +29,23 @@ class Limits(Protocol):
     def most_noise(self) -> float: ...
 
 
-def check_digest(
-    present: Collection[int], news: Mapping[int, tuple[Statistics, float]], rules: Limits
-) -> None:
+def check_digest(present: Collection[int], news: Mapping[int, ReleasedSums], rules: Limits) -> None:
     """All clusters of a server, and what it has released of some of them."""
     check_named(present, "digest")
-    for statistics, noise in news.values():
-        check_released(statistics, noise, rules)
+    for released in news.values():
+        check_released(released, rules)
 
 
-def check_share(statistics: Statistics, noise: float, clusters: int, rules: Limits) -> None:
+def check_share(released: ReleasedSums, clusters: int, rules: Limits) -> None:
     """What this number of local clusters of other servers have released."""
     if clusters < 1:
         raise InvalidMessage(f"a share of {clusters} clusters")
-    check_released(statistics, noise, rules)
+    check_released(released, rules)
 
 
-def check_released(statistics: Statistics, noise: float, rules: Limits) -> None:
+def check_released(released: ReleasedSums, rules: Limits) -> None:
     """Check sums of released statistics, and the noise that is stated for them."""
+    statistics, noise, _ = released
     most = rules.most_noise * statistics.count
     if not rules.least_noise * (1.0 - ROUNDING) <= noise <= most * (1.0 + ROUNDING):
         raise InvalidMessage(f"noise of variance {noise!r} in {statistics.count} observations")

@@ -127,7 +127,7 @@ class PooledFamily:
             squares=np.zeros(1),
             row_of=np.zeros(1, dtype=np.int64),
             exploration=self.constants.exploration,
-            weight=0.0 if self.rules.released_only else weight,
+            weight=np.full(1, 0.0 if self.rules.released_only else weight),
             centre=CENTRE if self.domain.constant is not None else 0.0,
             grid=True,
             constant=self.domain.constant or 0.0,

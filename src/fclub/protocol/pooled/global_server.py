@@ -69,10 +69,10 @@ class PooledGlobal:
         match message:
             case Sums() if server in self.servers:
                 known = read_released(message.statistics, message.noise, self.rules.dim)
-                check_released(*known, self.rules)
-                if known[0].count < self._released_now(server):
+                check_released(known, self.rules)
+                if known.statistics.count < self._released_now(server):
                     raise InvalidMessage(f"server {server} takes back what it has released")
-                self.known[server] = (read_id(message.cluster), *known)
+                self.known[server] = (read_id(message.cluster), known.statistics, known.noise)
                 self._news = True
             case _:
                 kind = type(message).__name__

@@ -162,8 +162,8 @@ class PooledLocal:
                 self._release()
             case Others():
                 known = read_released(message.statistics, message.noise, self.dim)
-                check_share(*known, message.servers, self.rules)
-                self.outside = (*known, message.servers)
+                check_share(known, message.servers, self.rules)
+                self.outside = (known.statistics, known.noise, message.servers)
                 self._refresh()
             case _:
                 raise InvalidMessage(f"a local server does not take a {type(message).__name__}")
