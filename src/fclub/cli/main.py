@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "policies": "List the policies, their switches and parameters.",
     "data": "Download and verify a data set, or take it from a file.",
     "advise": "Play your ratings and say whether federating would pay, with and without noise.",
+    "features": "Make the features of a catalogue's items from ratings.",
     "replay": "What policies would have earned on logged feedback, with confidence intervals.",
     "bench": "Measure speed and memory, as ratios within one run.",
     "privacy": "Noise for a budget; what a ledger has spent.",

@@ -54,11 +54,15 @@ def densest(ratings: Ratings, size: int) -> Selection:
 
 def most_rated(ratings: Ratings, size: int) -> Any:
     """All users × the N most rated items (fewer if there are fewer), as a sparse matrix of ratings."""
-    require(size >= 2, "size must be at least 2", size)
-    items = _most(ratings.matrix().sum(axis=0), size)
-    part = ratings.matrix(binary=False)[:, items]
+    part = ratings.matrix(binary=False)[:, most_rated_items(ratings, size)]
     part.sort_indices()
     return part
+
+
+def most_rated_items(ratings: Ratings, size: int) -> Indices:
+    """The N most rated items, most rated first."""
+    require(size >= 2, "size must be at least 2", size)
+    return _most(ratings.matrix().sum(axis=0), size)
 
 
 def random_part(ratings: Ratings, size: int, rng: np.random.Generator) -> Selection:

@@ -1,0 +1,138 @@
+"""Items' features from ratings, as the environment `liked` has them, for a live server's catalogue."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fclub.config import require
+from fclub.core.types import Flags, Floats
+from fclub.environments.data.cache import Source, load_ratings
+from fclub.environments.data.pipeline import most_rated_items, sparse_factors
+from fclub.errors import InvalidFile
+from fclub.paths import write_atomically
+
+RIDGE = 1.0
+MOST_USERS = 2000
+"""Users in the held-out check; more would only make it slower."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """How often, of two held-out ratings of a user, the liked item is put before the other one.
+
+    Features were made without the held-out ratings; each of the `users` has its own ridge regression
+    on them. `popularity` orders items by the share of people who liked them; chance is ½.
+    """
+
+    users: int
+    features: float
+    popularity: float
+
+
+@dataclass(frozen=True)
+class ItemFeatures:
+    """Ids and vectors, the last feature being `constant` everywhere, and how well they predict."""
+
+    ids: list[str]
+    rows: Floats
+    check: Check
+
+    @property
+    def constant(self) -> float:
+        return float(self.rows[0, -1])
+
+    def write(self, path: Path, titles: dict[str, str] | None = None) -> None:
+        """A CSV that `fclub local --catalogue` reads; `titles` may take the place of ids."""
+        ids = self.ids if titles is None else _named(self.ids, titles)
+        text = io.StringIO(newline="")
+        lines = csv.writer(text)
+        lines.writerow(["id", *(f"x{k}" for k in range(1, self.rows.shape[1])), "constant"])
+        for key, row in zip(ids, self.rows.tolist(), strict=True):
+            lines.writerow([key, *map(repr, row)])
+        try:
+            with write_atomically(path) as file:
+                file.write(text.getvalue().encode())
+        except OSError as error:
+            raise InvalidFile(f"{path}: {error.strerror}") from None
+
+
+def item_features(
+    source: Source,
+    dim: int,
+    size: int | None = None,
+    threshold: float | None = None,
+    holdout: float = 0.2,
+    seed: int = 0,
+) -> ItemFeatures:
+    """Right singular vectors of who rated what, for the `size` most rated items, or for all.
+
+    `source` is a file, a data set's name or a data frame. A rating of at least `threshold` (the mean
+    unless given) is a like. For the check, a share `holdout` of all ratings is kept aside.
+    """
+    require(0.0 < holdout < 1.0, "holdout must be between 0 and 1", holdout)
+    ratings = load_ratings(source)
+    items = most_rated_items(ratings, size or len(ratings.item_ids))
+    rated = ratings.matrix(binary=False)[:, items]
+    rated.sort_indices()
+    rows = _vectors(rated, np.ones(rated.nnz, dtype=np.bool_), dim)
+    rng = np.random.default_rng(seed)
+    line = float(ratings.values.mean()) if threshold is None else threshold
+    check = _check(rated, rated.data >= line, rng.random(rated.nnz) < holdout, dim, rng)
+    return ItemFeatures([str(key) for key in ratings.item_ids[items]], rows, check)
+
+
+def _vectors(rated: Any, known: Flags, dim: int) -> Floats:
+    matrix = rated.copy()
+    matrix.data = known.astype(np.float64)
+    matrix.eliminate_zeros()
+    return sparse_factors(matrix, dim)[1]
+
+
+def _check(rated: Any, likes: Flags, held_out: Flags, dim: int, rng: np.random.Generator) -> Check:
+    rows, column = _vectors(rated, ~held_out, dim), rated.indices
+    train = ~held_out
+    shown = np.bincount(column[train], minlength=rated.shape[1])
+    liked = np.bincount(column[train], weights=likes[train], minlength=rated.shape[1])
+    popularity = (liked + 1.0) / (shown + 2.0)
+    by_features, by_popularity = [], []
+    for user in rng.permutation(rated.shape[0])[:MOST_USERS].tolist():
+        own = slice(rated.indptr[user], rated.indptr[user + 1])
+        test, x, y = held_out[own], rows[column[own]], likes[own]
+        if len(set(y[test].tolist())) < 2:
+            continue
+        gram = x[~test].T @ x[~test] + RIDGE * np.eye(dim)
+        theta = np.linalg.solve(gram, x[~test].T @ (y[~test] - 0.5))
+        by_features.append(_ordered(x[test] @ theta, y[test]))
+        by_popularity.append(_ordered(popularity[column[own][test]], y[test]))
+    require(bool(by_features), "no user has both liked and other held-out ratings", len(by_features))
+    return Check(len(by_features), float(np.mean(by_features)), float(np.mean(by_popularity)))
+
+
+def _ordered(scores: Floats, likes: Flags) -> float:
+    """The share of pairs of a liked and another item that the scores put right; ties count half."""
+    above = scores[likes][:, None] - scores[~likes][None, :]
+    return float(np.mean((above > 0.0) + 0.5 * (above == 0.0)))
+
+
+def read_titles(path: Path) -> dict[str, str]:
+    """Titles by item: the first two columns of a CSV with a header, as MovieLens' movies.csv."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = csv.reader(file)
+            next(lines, None)
+            return {row[0]: row[1] for row in lines if len(row) > 1}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidFile(f"{path}: {error}") from None
+
+
+def _named(ids: list[str], titles: dict[str, str]) -> list[str]:
+    """Titles in place of ids; where two items share one, the id is added."""
+    named = [titles.get(key, key) for key in ids]
+    twice = {name for name in named if named.count(name) > 1} if len(set(named)) < len(named) else set()
+    return [f"{name} [{key}]" if name in twice else name for key, name in zip(ids, named, strict=True)]

@@ -1,0 +1,88 @@
+"""Features of items from ratings, and the catalogue that a server reads them from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fclub.cli.features import app
+from fclub.environments.data.features import item_features, read_titles
+from fclub.errors import InvalidFile, InvalidInput
+from fclub.service.store.items_file import read_items
+
+HALF = float(np.sqrt(0.5))
+
+
+@pytest.fixture
+def ratings(tmp_path: Path) -> Path:
+    """Even users rate and like even items, odd users odd ones, with some exceptions."""
+    rng, path = np.random.default_rng(0), tmp_path / "ratings.csv"
+    lines = ["user,item,rating"]
+    for user in range(60):
+        for item in range(40):
+            alike = (user - item) % 2 == 0
+            if rng.random() < (0.7 if alike else 0.25):
+                lines.append(f"{user},{item},{5 if rng.random() < (0.9 if alike else 0.1) else 1}")
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_vectors_are_what_a_server_takes(ratings: Path, tmp_path: Path) -> None:
+    made = item_features(str(ratings), 4)
+    assert sorted(made.ids, key=int) == [str(k) for k in range(40)]
+    assert made.constant == HALF
+    file = tmp_path / "items.csv"
+    made.write(file)
+    ids, rows = read_items(file, 4)
+    assert ids == made.ids
+    np.testing.assert_array_equal(rows, made.rows)
+
+
+def test_the_check_tells_taste_from_popularity(ratings: Path) -> None:
+    check = item_features(str(ratings), 4).check
+    assert check.users > 40
+    assert check.features > 0.8
+    assert 0.3 < check.popularity < 0.7
+
+
+def test_the_most_rated_items_and_a_data_frame(ratings: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(ratings)
+    made, few = item_features(frame, 4), item_features(frame, 4, size=10)
+    np.testing.assert_array_equal(made.rows, item_features(str(ratings), 4).rows)
+    assert few.ids == made.ids[:10]
+
+
+def test_titles_take_the_place_of_ids(ratings: Path, tmp_path: Path) -> None:
+    titles = tmp_path / "titles.csv"
+    titles.write_text('item,title\n0,"Alien, The"\n1,Brazil\n2,Brazil\n')
+    named = tmp_path / "items.csv"
+    done = CliRunner().invoke(
+        app, [str(ratings), "--dim", "4", "--out", str(named), "--titles", str(titles)]
+    )
+    assert "40 items with 4 features, the last of them 0.7071067811865476" in done.output
+    ids, _ = read_items(named, 4)
+    assert {"Alien, The", "Brazil [1]", "Brazil [2]", "3"} <= set(ids)
+
+
+def test_it_answers_in_json(ratings: Path, tmp_path: Path) -> None:
+    out = tmp_path / "items.csv"
+    done = CliRunner().invoke(app, [str(ratings), "--dim", "4", "--out", str(out), "--json"])
+    told = json.loads(done.output)
+    assert (told["items"], told["constant"]) == (40, HALF)
+    assert told["check"]["features"] > 0.8
+
+
+def test_what_cannot_be_done_is_named(ratings: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="holdout"):
+        item_features(str(ratings), 4, holdout=1.0)
+    with pytest.raises(InvalidInput, match="no user has both"):
+        item_features(str(ratings), 4, threshold=9.0)
+    with pytest.raises(InvalidFile, match="No such file"):
+        read_titles(tmp_path / "missing.csv")
+    with pytest.raises(InvalidFile, match="No such file"):
+        item_features(str(ratings), 4).write(tmp_path / "missing" / "items.csv")
