@@ -20,10 +20,13 @@ from fclub.errors import FclubError
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.results import Results
 from fclub.experiments.run.runner import run
+from fclub.parameters import Parameter
 
 LOCAL = ("club", "sclub", "linucb")
 LIMITS = ("oracle-local", "oracle-pooled")
 PRIVATE, EXACT = "cdp-fclub-plus", "fclub-plus"
+NOTION: dict[str, Parameter] = {"unit": "event", "level": "cdp"}
+"""What the paper promises."""
 
 
 def synthetic(**parameters: object) -> Setting:
@@ -31,7 +34,7 @@ def synthetic(**parameters: object) -> Setting:
 
 
 def budget(epsilon: float, delta: float) -> Setting:
-    return Setting(PRIVATE, {"epsilon": epsilon, "delta": delta})
+    return Setting(PRIVATE, NOTION | {"epsilon": epsilon, "delta": delta})
 
 
 PAPER = {
@@ -49,15 +52,14 @@ PAPER = {
 DEFAULT = {"private ε=1 δ=0.1": budget(1.0, 0.1)}
 ALONE = {"alone": Setting(EXACT, {"share": False})}
 ABLATION = {
-    "rewards not centred": Setting(PRIVATE, {"centre": False}),
-    "level transcript": Setting(PRIVATE, {"level": "transcript"}),
-    "level interactive": Setting(PRIVATE, {"level": "interactive"}),
-    "merging without margin": Setting(PRIVATE, {"margin": 0.0}),
-    "detection with 4 sweeps": Setting(PRIVATE, {"sweeps": 4}),
-    "detection twice as often": Setting(PRIVATE, {"ratio": 1.05}),
-    "trigger at 20 observations": Setting(PRIVATE, {"first_release": 20}),
-    "trigger at growth by 1.3": Setting(PRIVATE, {"release_ratio": 1.3}),
-    "scoring without exploration": Setting(PRIVATE, {"exploration": 0.0}),
+    "rewards not centred": Setting(PRIVATE, NOTION | {"centre": False}),
+    "level transcript": Setting(PRIVATE, NOTION | {"level": "transcript"}),
+    "merging without margin": Setting(PRIVATE, NOTION | {"margin": 0.0}),
+    "detection with 4 sweeps": Setting(PRIVATE, NOTION | {"sweeps": 4}),
+    "detection twice as often": Setting(PRIVATE, NOTION | {"ratio": 1.05}),
+    "trigger at 20 observations": Setting(PRIVATE, NOTION | {"first_release": 20}),
+    "trigger at growth by 1.3": Setting(PRIVATE, NOTION | {"release_ratio": 1.3}),
+    "scoring without exploration": Setting(PRIVATE, NOTION | {"exploration": 0.0}),
     "printed detection, trigger and tree": Setting("cdp-fclub-dc"),
 }
 CASES: dict[str, tuple[Setting, dict[str, Setting]]] = {

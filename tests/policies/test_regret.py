@@ -14,8 +14,12 @@ LOCAL = ("club", "sclub", "linucb")
 
 
 def play(policy: str, placement: str) -> list[fclub.Trace]:
+    """The private one promises what the paper does."""
     environment = fclub.make_environment("synthetic", placement=placement)
-    return [fclub.simulate(policy, environment, ROUNDS, seed) for seed in SEEDS]
+    notion = {"unit": "event", "level": "cdp"} if policy.startswith("cdp") else {}
+    return [
+        fclub.simulate(fclub.make_policy(policy, **notion), environment, ROUNDS, seed) for seed in SEEDS
+    ]
 
 
 def regret(traces: list[fclub.Trace]) -> float:

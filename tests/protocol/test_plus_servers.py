@@ -28,7 +28,14 @@ from fclub.protocol.plus import messages as m
 from fclub.protocol.plus.local_server import PlusLocal
 
 SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
-QUICK = {"first_release": 10, "release_ratio": 1.3, "ratio": 1.3, "sweeps": 8}
+QUICK = {
+    "first_release": 10,
+    "release_ratio": 1.3,
+    "ratio": 1.3,
+    "sweeps": 8,
+    "unit": "event",
+    "level": "cdp",
+}
 ROUNDS = 300
 
 pytestmark = pytest.mark.usefixtures("recorded")
@@ -145,7 +152,7 @@ def test_without_noise_a_digest_would_be_exact() -> None:
         np.testing.assert_allclose(total, server.releases.streams.covered.gram.sum(0), atol=1e-9)
 
 
-@pytest.mark.parametrize("level", ["cdp", "transcript", "interactive"])
+@pytest.mark.parametrize("level", ["cdp", "transcript"])
 def test_no_raw_observation_is_in_any_byte(level: str) -> None:
     """Neither a feature, a product, a rewarded feature nor any user's exact sum."""
     policy, environment = started("cdp-fclub-plus", level=level)
@@ -306,10 +313,9 @@ def test_bad_shares_are_refused_and_change_nothing(message: Message) -> None:
     assert snapshot(policy.servers[0]) == before
 
 
-@pytest.mark.parametrize("level", ["transcript", "interactive"])
-def test_above_cdp_every_user_is_a_cluster_of_its_own(level: str) -> None:
+def test_above_cdp_every_user_is_a_cluster_of_its_own() -> None:
     """So that the partition, with its ids, tells nothing."""
-    policy, environment = started("cdp-fclub-plus", level=level)
+    policy, environment = started("cdp-fclub-plus", level="transcript")
     play(policy, environment)
     for server in policy.servers.values():
         assert members(server) == {row: frozenset([row]) for row in range(3)}
@@ -352,28 +358,8 @@ def world(level: str, flipped: bool) -> World:
     return World(policy, choices, estimates, release)
 
 
-def sent_until(policy: Any, observations: int) -> list[bytes]:
-    """The bytes of all phases that started before this number of observations."""
-    clock = type(policy.clock)(ratio=policy.clock.ratio)
-    phases = sum(clock.advance(t) for t in range(observations))
-    starts = [i for i, s in enumerate(policy.link.sent) if isinstance(s.message, PhaseStart)]
-    return [
-        s.data for s in policy.link.sent[: starts[3 * phases] if 3 * phases < len(starts) else None]
-    ]
-
-
-def test_interactive_nothing_depends_on_a_reward_before_its_release() -> None:
-    first, second = (world("interactive", flipped) for flipped in (False, True))
-    release = first.release
-    assert release == second.release, "counts are public, so schedules agree"
-    assert first.choices[: release + 1] == second.choices[: release + 1]
-    np.testing.assert_array_equal(first.estimates[:release], second.estimates[:release])
-    assert sent_until(first.policy, release) == sent_until(second.policy, release)
-    assert first.policy.link.sent != second.policy.link.sent, "after its release it does"
-
-
 def test_cdp_estimates_do_depend_on_it() -> None:
-    """The flag `raw-choices` is not an empty confession, so the test above can fail."""
+    """The flag `raw-choices` is not an empty confession."""
     first, second = (world("cdp", flipped) for flipped in (False, True))
     np.testing.assert_array_equal(first.estimates[:TAU], second.estimates[:TAU])
     assert np.any(first.estimates[TAU] != second.estimates[TAU])
@@ -402,7 +388,7 @@ def test_transcript_messages_before_the_release_are_the_same_for_fixed_observati
 
 @pytest.mark.parametrize(
     ("level", "flags"),
-    [("cdp", ["raw-choices", "raw-partition"]), ("transcript", ["raw-choices"]), ("interactive", [])],
+    [("cdp", ["raw-choices", "raw-partition"]), ("transcript", ["raw-choices"])],
 )
 def test_what_a_level_leaves_to_raw_data_is_reported(level: str, flags: list[str]) -> None:
     policy, _ = started("cdp-fclub-plus", level=level)

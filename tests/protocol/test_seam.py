@@ -11,6 +11,7 @@ from numpy.random import SeedSequence
 
 from fclub.core.types import Floats, Matrix
 from fclub.errors import CannotForget, InvalidMessage, UnknownName
+from fclub.parameters import Parameter
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
@@ -20,8 +21,11 @@ from fclub.protocol.seam import Bound, Family, GlobalServer, LocalServer, Place,
 
 DIM, HALF = 3, float(np.sqrt(0.5))
 SHAPE = Shape(DIM, clusters=8, constant=HALF)
-SOON = {"first_release": 4, "release_ratio": 1.5}
-QUICK = {"cdp-fclub-plus": SOON, "cdp-homo": SOON}
+SOON: dict[str, Parameter] = {"first_release": 4, "release_ratio": 1.5}
+QUICK: dict[str, dict[str, Parameter]] = {
+    "cdp-fclub-plus": SOON | {"unit": "event", "level": "cdp"},
+    "cdp-homo": SOON,
+}
 PRIVATE = [name for name, preset in FAMILIES.items() if preset.switches["noise"] != "none"]
 
 

@@ -308,7 +308,7 @@ def test_servers_learn_from_what_others_release() -> None:
         assert isinstance(server, GrowingUsers)
         local = server.server
         assert local.sharing == 1
-        assert local.others.users.sum() == pytest.approx(60.0)
+        assert local.others.visits.sum() == pytest.approx(live.hub.reported / 2)
         assert not local.unanswered
         assert server.ids == [0, 1, 2, 3]
         assert server.waiting + live.hub.released_by(live.locals.index(server)) == 1500
@@ -318,26 +318,49 @@ def test_servers_learn_from_what_others_release() -> None:
     assert sum(group.observations for group in live.hub.overview()) == live.hub.reported
 
 
-def test_served_from_released_values_only_nobody_moves_another() -> None:
-    """Change all answers of one user between two slots: others are shown the same."""
-    choices = []
-    for flipped in (False, True):
-        live = Live(1, level="interactive")
-        live.visit(200)
-        local = live.locals[0]
-        rng, shown = np.random.default_rng(5), []
-        for t in range(12):
-            items = offer(rng)
-            row = t % 4
-            index = local.recommend(row, items)
-            if row:
-                shown.append(index)
-            local.observe(row, items[index], float(flipped) if row == 0 else 1.0)
-            work = local.due()
-            if work is not None:
-                work()
-        choices.append(shown)
-    assert choices[0] == choices[1]
+def world(level: str, flipped: bool, share: bool = True) -> tuple[list[list[int]], list[bytes]]:
+    """What everybody but user 0 is shown, by slot, and what is sent; user 0 may answer the opposite.
+
+    The others react to what they are shown.
+    """
+    live = Live(1, level=level, few=0, share=share)
+    rng, local = np.random.default_rng(5), live.locals[0]
+    shown: list[list[int]] = [[]]
+    for _ in range(12):
+        local.add_user()
+    for t in range(400):
+        row, items, chance = int(rng.integers(12)), offer(rng), rng.random()
+        local.arrive()
+        slot = local.due_slot()
+        if slot is not None:
+            local.release(slot)
+            live.hub.advance()
+            shown.append([])
+        x = items[local.recommend(row, items)]
+        if row:
+            shown[-1].append(int(np.argmax((items == x).all(axis=1))))
+        reward = float(chance < x @ [0.7 * (1 if row % 2 else -1), 0.0, HALF])
+        local.observe(row, x, 1.0 - reward if flipped and row == 0 and t >= 40 else reward)
+        work = local.due()
+        if work is not None:
+            work()
+    return shown, [encode(message) for message in releases(live)]
+
+
+def test_served_from_released_values_only_nobody_moves_another_before_a_release() -> None:
+    """User 0 begins to answer otherwise after the first slot; only the second slot can tell."""
+    (shown, sent), (same, others) = (world("interactive", flipped) for flipped in (False, True))
+    first = next(k for k, pair in enumerate(zip(sent, others, strict=True)) if pair[0] != pair[1])
+    assert shown[: first + 1] == same[: first + 1]
+    assert shown != same, "releases without noise enough do tell"
+
+
+def test_at_level_transcript_neighbours_are_served_from_raw_data() -> None:
+    """The flag `raw-choices` is not an empty confession: they move each other without any release."""
+    for level, alike in (("transcript", False), ("interactive", True)):
+        (shown, sent), (same, _) = (world(level, flipped, share=False) for flipped in (False, True))
+        assert not sent
+        assert (shown == same) == alike
 
 
 def test_a_live_server_is_restored_at_any_moment() -> None:

@@ -19,6 +19,7 @@ from fclub.core.paper.federation import GlobalClusters
 from fclub.core.paper.ucb import events_limit
 from fclub.environments.synthetic import Synthetic
 from fclub.environments.world import HALF
+from fclub.parameters import Parameter
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import DiscreteNoise
 from fclub.service.dashboard.recorder import History, compare
@@ -164,7 +165,9 @@ def test_a_stream_spends_less_than_its_budget(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
 def test_plus_servers_are_shown_in_the_same_words(tmp_path: Path, name: str) -> None:
-    pump = Pump(tmp_path, Model(policy=name, dim=10, constant=HALF), servers=2, noise=DiscreteNoise())
+    given: dict[str, Parameter] = {} if name == "fclub-plus" else {"unit": "event"}
+    model = Model(policy=name, dim=10, constant=HALF, parameters=given)
+    pump = Pump(tmp_path, model, servers=2, noise=DiscreteNoise())
     play(pump, 800)
     hub, node = GlobalView(pump.hub, pump.model), pump.locals["s0"]
     state, local = hub.state(), LocalView(node, pump.model, Monitor("local")).state()

@@ -35,7 +35,9 @@ def federation(path: Path, policy: str, rounds: int = 40) -> Pump:
     environment = Synthetic(users=4, clusters=2, servers=2, dim=DIM, items=4)
     environment.start(0)
     soon: dict[str, Any] = (
-        {"first_release": 4, "release_ratio": 1.5} if policy == "cdp-fclub-plus" else {}
+        {"first_release": 4, "release_ratio": 1.5, "unit": "event"}
+        if policy == "cdp-fclub-plus"
+        else {}
     )
     pump = Pump(path, Model(policy=policy, dim=DIM, parameters=soon), 2)
     for user, items, reward in visits(environment, rounds):

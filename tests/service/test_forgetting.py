@@ -27,8 +27,8 @@ from .conftest import DIM, TOKEN, local_settings, offer, serving
 
 NAME = "Ada-Lovelace-1815"
 POLICIES: dict[str, dict[str, Parameter]] = {
-    "cdp-fclub-plus": {"first_release": 10, "release_ratio": 1.5},
-    "cdp-fclub-plus by user": {"unit": "user"},
+    "cdp-fclub-plus": {"first_release": 10, "release_ratio": 1.5, "unit": "event"},
+    "cdp-fclub-plus by user": {"unit": "user", "few": 3},
     "fclub-plus": {},
     "fclub-plus with types": {"few": 3},
     "cdp-homo": {"first_release": 10, "release_ratio": 1.5},
@@ -159,7 +159,7 @@ def test_a_decision_of_a_forgotten_user_is_unknown_at_once(client: httpx.Client)
     assert client.delete("/v1/users/eve").json() == {
         "observations": 0,
         "released": 0,
-        "promise": {"epsilon": 1.0, "delta": 1e-5, "level": "transcript"},
+        "promise": {"epsilon": 1.0, "delta": 1e-5, "unit": "user", "level": "transcript"},
         "erased": True,
     }
     body = {"decision": shown["decision"], "reward": 1.0}
@@ -264,7 +264,7 @@ def test_a_store_that_nobody_serves_forgets_by_command(tmp_path: Path) -> None:
     assert json.loads(done.output) == {
         "observations": 15,
         "released": 15,
-        "promise": {"epsilon": 1.0, "delta": 1e-5, "level": "transcript"},
+        "promise": {"epsilon": 1.0, "delta": 1e-5, "unit": "event", "level": "transcript"},
     }
     assert check_store(settings)["users"] == 4
 

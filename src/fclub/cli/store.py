@@ -91,7 +91,7 @@ def forget(
     promise, under = None, "exactly"
     if ledger is not None:
         (epsilon, delta), level = ledger.claimed, ledger.level.name
-        promise = {"epsilon": epsilon, "delta": delta, "level": level}
+        promise = {"epsilon": epsilon, "delta": delta, "unit": ledger.unit, "level": level}
         under = f"under (ε={epsilon:g}, δ={delta:g}), level {level}"
     if as_json:
         told = {"observations": gone.observations, "released": gone.released, "promise": promise}

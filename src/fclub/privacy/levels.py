@@ -75,14 +75,8 @@ INTERACTIVE = Level(
 LEVELS: dict[str, Level] = {level.name: level for level in (CDP, TRANSCRIPT, INTERACTIVE)}
 
 EVENT, USER = "event", "user"
-PAIRS = {
-    (EVENT, "cdp"),
-    (EVENT, "transcript"),
-    (EVENT, "interactive"),
-    (USER, "transcript"),
-    (USER, "interactive"),
-}
-"""Units and levels that `cdp-fclub-plus` can promise together: the others have no proof."""
+PAIRS = {(EVENT, "cdp"), (EVENT, "transcript"), (USER, "transcript"), (USER, "interactive")}
+"""Units and levels that `cdp-fclub-plus` can promise together: the others have no proof, or no use."""
 
 
 def check_pair(unit: str, level: str) -> None:

@@ -19,7 +19,12 @@ from fclub.protocol.families import FAMILIES
 POLICY = "cdp-fclub-plus"
 """What a federation runs unless it is told otherwise."""
 
-PROMISE: dict[str, Parameter] = {"epsilon": 1.0, "delta": 1e-5, "level": "transcript"}
+PROMISE: dict[str, Parameter] = {
+    "epsilon": 1.0,
+    "delta": 1e-5,
+    "unit": "user",
+    "level": "transcript",
+}
 """What a private policy promises live unless it is told otherwise; the paper's δ is for simulations."""
 
 PREFIX = "FCLUB_"
@@ -75,7 +80,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     expected_clusters: Positive = 1000
     """Bound on the local clusters of the whole federation; confidence radii use it."""
     parameters: dict[str, Parameter] = {}
-    """As in `fclub policies`; live, `epsilon` is 1, `delta` 1e-5, `level` transcript unless given."""
+    """As in `fclub policies`; live, `delta` is 1e-5 unless given."""
 
 
 class Nats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -54,8 +54,14 @@ def make_panel(
     return Panel(key, title, Experiment(policies, environment, scale.rounds, scale.seeds), value)
 
 
+def printed(name: str, scale: Scale, given: dict[str, Any]) -> Setting:
+    """A policy in the paper's world; one that has a choice of promises makes the paper's."""
+    notion = {"unit": "event", "level": "cdp"} if "unit" in POLICIES[name].defaults else {}
+    return policy_setting(name, scale.rounds, notion | given)
+
+
 def plain(names: list[str], scale: Scale) -> dict[str, Setting]:
-    return {name: policy_setting(name, scale.rounds, {}) for name in names}
+    return {name: printed(name, scale, {}) for name in names}
 
 
 def synthetic_panel(placement: str, scale: Scale) -> Panel:
@@ -113,7 +119,7 @@ def parameter(letter: str, scale: Scale) -> Figure:
         environment, policies = Setting("synthetic"), plain(names, scale)
         if letter == "epsilon":
             given = {} if value == 1 else {"epsilon": value}
-            noisy = {n: policy_setting(n, scale.rounds, given) for n in names if private(n)}
+            noisy = {n: printed(n, scale, given) for n in names if private(n)}
             policies |= noisy
         elif value != make_environment("synthetic").get_params()[SIZES[letter]]:
             environment = Setting("synthetic", {SIZES[letter]: int(value)})
@@ -136,7 +142,7 @@ def privacy(scale: Scale) -> Figure:
             budget = {"epsilon": epsilon, "delta": delta}
             given = {k: v for k, v in budget.items() if v != {"epsilon": 1.0, "delta": 0.1}[k]}
             for name in noisy:
-                setting = policy_setting(name, scale.rounds, given)
+                setting = printed(name, scale, given)
                 policies[f"{name}, δ={DELTAS[delta]}"] = setting
         panel = make_panel(
             f"privacy-{epsilon:g}", f"ε = {epsilon:g}", scale, policies, Setting("synthetic"), epsilon
@@ -157,7 +163,7 @@ def tradeoff(scale: Scale) -> Figure:
     panels = []
     for ratio in RATIOS:
         given = {} if ratio == 1.01 else {"upload_ratio": ratio, "download_ratio": ratio}
-        policies = {n: policy_setting(n, scale.rounds, given) for n in delayed} | plain(fixed, scale)
+        policies = {n: printed(n, scale, given) for n in delayed} | plain(fixed, scale)
         key, title = f"tradeoff-{ratio:g}", f"U = D = {ratio:g}"
         panels.append(make_panel(key, title, scale, policies, Setting("synthetic"), ratio))
     about = (

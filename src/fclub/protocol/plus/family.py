@@ -139,8 +139,7 @@ class PlusFamily:
             variance=self.constants.variance,
             sweeps=self.constants.sweeps,
             share=self.constants.share,
-            separate=level in ("transcript", "interactive"),
-            released_only=level == "interactive",
+            separate=level == "transcript",
             least_noise=least,
             most_noise=most,
             few=self.constants.few,
@@ -177,9 +176,9 @@ class PlusFamily:
             squares=np.zeros(n),
             row_of=np.arange(n),
             exploration=self.constants.exploration,
-            weight=np.full(n, 0.0 if self.rules.released_only else 1.0 / variance),
+            weight=np.full(n, 1.0 / variance),
             centre=CENTRE if self.domain.constant is not None else 0.0,
-            grid=self.privacy is not None,
+            grid=self.plan is not None,
             constant=self.domain.constant or 0.0,
         )
 

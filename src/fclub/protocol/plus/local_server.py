@@ -128,7 +128,7 @@ class PlusLocal:
         self.serving.row_of[row] = row
         self.serving.theta[row], self.serving.covariance[row] = mean, covariance
         self.serving.vector[row] = np.linalg.solve(covariance, mean)
-        self.serving.weight[row] = 0.0 if self.rules.released_only else 1.0 / self.variance
+        self.serving.weight[row] = 1.0 / self.variance
         self.releases.add_user(self.users)
         largest = np.bincount(self.labels, minlength=1).argmax()
         like = self.joined[self.labels == largest][:1] if row else np.zeros((1, 2), dtype=np.int64)
@@ -240,9 +240,7 @@ class PlusLocal:
         self.serving.vector[:] = np.linalg.solve(covariance, mean[..., None])[..., 0]
 
     def _learn_variance(self) -> None:
-        """From all rewards; where only releases may be used it stays what was expected."""
-        if self.rules.released_only:
-            return
+        """From all rewards."""
         users, squares = self.users, self.serving.squares
         self.variance = learn_variance(
             users, squares, self.population, self.variance, self.rules.variance
@@ -250,13 +248,8 @@ class PlusLocal:
         self.serving.weight[:] = 1.0 / self.variance
 
     def _information(self) -> tuple[Floats, Floats]:
-        """What is known of each user: all of it, or only what was released."""
-        variance = self.variance
-        if not self.rules.released_only:
-            return self.users.gram / variance, self.users.moment / variance
-        released = self.releases.released
-        known = zip(released.gram, released.moment, self.releases.noise, strict=True)
-        return all_information(known, self.dim, variance)
+        """What is known of each user."""
+        return self.users.gram / self.variance, self.users.moment / self.variance
 
     def _report(self, phase: int) -> None:
         """Send the released sums of the clusters that have something new.
@@ -387,7 +380,7 @@ class PlusLocal:
     def _completed(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """What older files lack: squares are then those of rewards 0 and 1, nothing was learned."""
         counts, centre = arrays["round.users.counts"], self.serving.centre
-        weight = 0.0 if self.rules.released_only else 1.0 / self.rules.variance
+        weight = 1.0 / self.rules.variance
         lacking = {
             "round.squares": max(centre, 1.0 - centre) ** 2 * counts,
             "round.weight": np.full(len(counts), weight),

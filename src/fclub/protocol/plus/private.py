@@ -43,7 +43,9 @@ class PrivatePlusConstants(PlusConstants):
     name = "cdp-fclub-plus"
     switches: ClassVar[Mapping[str, str]] = SWITCHES | {"noise": "increments"}
     rehearsal: ClassVar[Rehearsal | None] = replace(
-        REHEARSAL, parameters={**REHEARSAL.parameters, "level": "transcript"}, users=2
+        REHEARSAL,
+        parameters={**REHEARSAL.parameters, "unit": "event", "level": "transcript"},
+        users=2,
     )
 
     epsilon: Epsilon = 1.0
@@ -51,8 +53,8 @@ class PrivatePlusConstants(PlusConstants):
     unit: Annotated[
         Literal["event", "user"],
         meaning("whose data the promise is about: one observation, or all of a user's"),
-    ] = "event"
-    level: LevelName = "cdp"
+    ] = "user"
+    level: LevelName = "transcript"
     first_release: Annotated[
         int,
         meaning("unit event: visits of a user before anything about it leaves", "visits", least=1),

@@ -12,9 +12,9 @@ class PlusRules:
     """Constants of the mixture: `variance` of a reward, prior precision, Gibbs sweeps.
 
     `share` off makes a server that reports nothing. `separate` reports every user as a cluster of its
-    own, so that the partition tells nothing; `released_only` serves users from released data only.
-    Released statistics carry noise of variance at least `least_noise`, and at most `most_noise` for
-    each of their observations. A server with more users than `few` learns `types` instead of clusters.
+    own, so that the partition tells nothing. Released statistics carry noise of variance at least
+    `least_noise`, and at most `most_noise` for each of their observations. A server with more users
+    than `few` learns `types` instead of clusters.
     """
 
     prior: Matrix
@@ -22,7 +22,6 @@ class PlusRules:
     sweeps: int
     share: bool = True
     separate: bool = False
-    released_only: bool = False
     least_noise: float = 0.0
     most_noise: float = 0.0
     few: int = 64

@@ -140,7 +140,10 @@ class UserLocal(TypeLocal):
             self._believe(self._released_beliefs(types, message.users))
 
     def _as_sums(self, types: ReadTypes, others: float, message: Released) -> TypeSums:
-        """The sums by type that would say the same of the centres, for the other servers' part."""
+        """The sums by type that would say the same of the centres, for the other servers' part.
+
+        How common a type is the server learns from its own users: released counts are too noisy.
+        """
         d, sums = self.rules.dim, TypeSums.zeros(self.rules.types, self.rules.dim)
         rows, columns = triangle_of(d)
         twice = np.where(rows == columns, 1.0, 2.0)
@@ -149,7 +152,6 @@ class UserLocal(TypeLocal):
         learned = others * (U * np.maximum(eigenvalues, 0.0)[:, None, :]) @ U.transpose(0, 2, 1)
         sums.rows[:, :d] = np.einsum("kij,kj->ki", learned, types.centres)
         sums.rows[:, d:] = learned[:, rows, columns] * twice
-        sums.users[:] = others * message.users * types.shares
         sums.visits[:] = others * message.visits * types.shares
         return sums
 

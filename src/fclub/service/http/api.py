@@ -211,6 +211,7 @@ class UserData(msgspec.Struct, frozen=True):
 class Promise(msgspec.Struct, frozen=True):
     epsilon: float
     delta: float
+    unit: str
     level: str
 
 
@@ -247,14 +248,17 @@ class StreamView(msgspec.Struct, frozen=True):
 class PrivacyView(msgspec.Struct, frozen=True):
     """The claim (none: exact statistics leave), and what has been spent of it.
 
-    `spent` is for the most exposed observation, at the claimed δ and at 10⁻⁵. `unaccounted` are facts
-    that leave without noise. `exhausted`: a stream was refused because of the budget, and the server
-    goes on learning for itself. `messages` have left so far, by kind.
+    `spent` is for the most exposed observation, or user if that is the `unit`, at the claimed δ and at
+    10⁻⁵. A user's data are then withdrawn; `spent_if_replaced` is for other data in their place.
+    `unaccounted` are facts that leave without noise. `exhausted`: a stream was refused because of the
+    budget, and the server goes on learning for itself. `messages` have left so far, by kind.
     """
 
     messages: dict[str, int]
     claimed: Budget | None = None
     spent: list[Budget] = []
+    spent_if_replaced: list[Budget] = []
+    unit: str | None = None
     level: str | None = None
     unaccounted: list[str] = []
     exhausted: bool = False

@@ -16,6 +16,7 @@ from starlette.routing import Router
 
 from fclub.errors import FclubError, NotStored, TooLarge
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
+from fclub.privacy.levels import USER
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import LocalView
 from fclub.service.http import api
@@ -193,7 +194,9 @@ class LocalService:
         gone = self._change(self.node.forget_user, request.path_params["user"])
         await self.runner.commit()
         ledger = self.node.books.ledger
-        promise = None if ledger is None else api.Promise(*ledger.claimed, ledger.level.name)
+        promise = (
+            None if ledger is None else api.Promise(*ledger.claimed, ledger.unit, ledger.level.name)
+        )
         return api.Forgotten(gone.observations, gone.released, promise, self.node.store.erased)
 
     async def privacy_spent(self, request: Request) -> api.PrivacyView:
@@ -254,10 +257,13 @@ def privacy_view(books: Books) -> api.PrivacyView:
     if ledger is None:
         return api.PrivacyView(books.messages())
     epsilon, delta = ledger.claimed
+    replaced = [api.Budget(_epsilon(2.0 * ledger.mu, at), at) for at in (delta, STRICT_DELTA)]
     return api.PrivacyView(
         messages=books.messages(),
         claimed=api.Budget(epsilon, delta),
         spent=[api.Budget(_epsilon(ledger.mu, at), at) for at in (delta, STRICT_DELTA)],
+        spent_if_replaced=replaced if ledger.unit == USER else [],
+        unit=ledger.unit,
         level=ledger.level.name,
         unaccounted=sorted(str(flag) for flag in ledger.flags),
         exhausted=ledger.exhausted,
