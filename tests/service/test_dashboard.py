@@ -32,8 +32,10 @@ from fclub.service.serve import local_app
 from fclub.service.settings import Model
 from fclub.visitors import RandomChoice, Rival, Tally
 
-from .conftest import DIM, HEADERS, TOKEN, local_settings, serving, visit
+from .conftest import ADMIN_TOKEN, DIM, HEADERS, TOKEN, local_settings, serving, visit
 from .federation import Pump, name_of
+
+ADMIN = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 
 members = st.tuples(st.sampled_from(["s0", "s1", "s2"]), st.integers(0, 5))
 partitions = st.dictionaries(members, st.integers(0, 4), max_size=12)
@@ -190,7 +192,7 @@ def test_without_delay_the_limit_is_everything() -> None:
 
 
 def first_events(client: httpx.Client, number: int) -> list[tuple[str, Any]]:
-    with client.stream("GET", "/v1/live") as answer:
+    with client.stream("GET", "/v1/live", headers=ADMIN) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         found: list[tuple[str, Any]] = []
         name = ""
@@ -240,6 +242,7 @@ def test_pages_need_no_token_and_load_nothing_from_elsewhere(client: httpx.Clien
     assert client.get("/static/../routes.py").status_code == 404
     assert client.get("/static/none.js").status_code == 404
     assert client.get("/v1/live").status_code == 401
+    assert client.get("/v1/live", headers=HEADERS).status_code == 403, "it shows exact sums of rewards"
     assert client.post("/v1/visitors", json={}, headers=HEADERS).status_code == 422
 
 

@@ -85,13 +85,12 @@ def privacy(
         domain = Domain(1.0, -CENTRE, 1.0 - CENTRE, constant, relief)
     at = 0.1 if delta is None else delta
     plan = plan_stream(epsilon, at, domain, dim, mechanism, first, ratio)
-    distance = plan.mechanism.distance(len(plan.schedule))
     answer: dict[str, object] = {
         "mechanism": mechanism,
         "budget": [epsilon, at],
         "mu": plan.mu,
-        "epsilon_at_1e-5": epsilon_of(plan.mu, STRICT_DELTA, distance),
-        "distance": distance,
+        "epsilon_at_1e-5": epsilon_of(plan.mu, STRICT_DELTA, plan.distance),
+        "distance": plan.distance,
         "sensitivity": plan.sensitivity,
         "releases": len(plan.schedule),
         "std": plan.mechanism.std,

@@ -96,6 +96,11 @@ class Stream:
         """What it has cost so far."""
         return self.cost(self.sequence).mu
 
+    @property
+    def distance(self) -> float:
+        """The total variation up to which this holds."""
+        return self.cost(self.sequence).distance
+
 
 Sink = Callable[[ReleaseEvent], None]
 """Stores an entry durably; called before the release may leave."""

@@ -276,6 +276,11 @@ class StreamPlan:
         return entry_std(self.domain, self.dim, self.mechanism.std)
 
     @property
+    def distance(self) -> float:
+        """Total variation between the noise of a whole stream and a rounded Gaussian, at most."""
+        return self.mechanism.distance(len(self.schedule))
+
+    @property
     def least_std(self) -> float:
         """Deviation of an entry of the least noisy prefix sum."""
         rows = np.linalg.norm(self.mechanism.factor(len(self.schedule)), axis=1)

@@ -264,10 +264,14 @@ class Place(NamedTuple):
 
 
 class Price(NamedTuple):
-    """What releases cost as far as others can tell: a stream to its end, and how streams add up."""
+    """What releases cost as far as others can tell: a stream to its end, and how streams add up.
+
+    `distance` is the total variation up to which the cost of a stream holds.
+    """
 
     stream: float
     phases_add_up: bool
+    distance: float = 0.0
 
 
 class Users(Protocol):

@@ -50,7 +50,8 @@ class Server:
 
     def start(self) -> None:
         """Every setting goes through the environment; the options would show in a list of processes."""
-        values = {"http__port": self.port, "http__tokens": [hash_token(self.token)], **self.settings}
+        tokens = [hash_token(self.token)]
+        values = {"http__port": self.port, "http__admin_tokens": tokens, **self.settings}
         environment = {f"FCLUB_{key.upper()}": _text(value) for key, value in values.items()}
         with (self.folder / f"{self.name}.log").open("ab") as output:
             self.process = subprocess.Popen(

@@ -161,7 +161,9 @@ class PlusFamily:
 
     def price(self) -> Price | None:
         """Streams are users, who are paid for once and in full."""
-        return None if self.plan is None else Price(self.plan.mu, phases_add_up=False)
+        if self.plan is None:
+            return None
+        return Price(self.plan.mu, phases_add_up=False, distance=self.plan.distance)
 
     def clock(self) -> GeometricClock:
         return GeometricClock(ratio=self.constants.ratio)

@@ -119,7 +119,8 @@ class UserFamily(PlusFamily):
 
     def price(self) -> Price:
         """A stream is the slots of a server."""
-        return Price(self.slots.mu, phases_add_up=False)
+        distance = self.slots.mechanism.distance(self.slots.releases)
+        return Price(self.slots.mu, phases_add_up=False, distance=distance)
 
     def local_server(
         self, place: Place, users: MixtureRound, live: bool

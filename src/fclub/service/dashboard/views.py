@@ -75,7 +75,7 @@ class LocalView:
         largest = sorted(open_now.items(), key=lambda entry: -entry[1].observations)[:SHOWN_STREAMS]
         return {
             "claimed": list(ledger.claimed),
-            "server": cost(ledger.mu, *ledger.claimed),
+            "server": cost(ledger.mu, *ledger.claimed, ledger.distance),
             "phases": len({stream.epoch for stream in ledger.streams.values()}),
             "exhausted": ledger.exhausted,
             "open": len(open_now),
@@ -84,7 +84,7 @@ class LocalView:
                     "stream": name.rpartition("/")[2],
                     "releases": one.sequence,
                     "observations": one.observations,
-                    **cost(one.mu, *ledger.claimed),
+                    **cost(one.mu, *ledger.claimed, one.distance),
                 }
                 for name, one in largest
             ],
@@ -186,16 +186,16 @@ class Spending:
         return {
             "claimed": list(claimed),
             "phases": phases if again else None,
-            "stream": cost(self.price.stream, *claimed),
-            "server": cost(self.price.stream * sqrt(times), *claimed),
+            "stream": cost(self.price.stream, *claimed, self.price.distance),
+            "server": cost(self.price.stream * sqrt(times), *claimed, self.price.distance * times),
         }
 
 
 @lru_cache(maxsize=1024)
-def cost(mu: float, epsilon: float, delta: float) -> dict[str, float]:
+def cost(mu: float, epsilon: float, delta: float, distance: float) -> dict[str, float]:
     """ε at the claimed δ and at 10⁻⁵, and the share of the budget: costs add up by their squares."""
     return {
-        "epsilon": epsilon_of(mu, delta),
-        "strict": epsilon_of(mu, STRICT_DELTA),
+        "epsilon": epsilon_of(mu, delta, distance),
+        "strict": epsilon_of(mu, STRICT_DELTA, distance),
         "share": (mu / mu_of(epsilon, delta)) ** 2,
     }

@@ -21,7 +21,7 @@ from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import LocalView
 from fclub.service.http import api
 from fclub.service.http.choosing import Chooser
-from fclub.service.http.gate import Gate, Guard, Routes, json_response, status_of
+from fclub.service.http.gate import ADMIN, Gate, Guard, Routes, json_response, status_of
 from fclub.service.http.pages import Dashboard
 from fclub.service.http.shop import Shop
 from fclub.service.monitoring import Monitor
@@ -71,7 +71,7 @@ class LocalService:
                 route("/openapi.json", "GET", self.openapi, role=None),
                 route("/healthz", "GET", self.health, role=None),
                 route("/readyz", "GET", self.ready, role=None),
-                *Dashboard(self.recorder, self.gate).routes(),
+                *Dashboard(self.recorder, self.gate, ADMIN).routes(),
             ],
         )
 
@@ -246,9 +246,9 @@ class LocalService:
 
 
 @lru_cache(maxsize=1024)
-def _epsilon(mu: float, delta: float) -> float:
+def _epsilon(mu: float, delta: float, distance: float) -> float:
     """Thousands of streams have the same few costs."""
-    return epsilon_of(mu, delta)
+    return epsilon_of(mu, delta, distance)
 
 
 def privacy_view(books: Books) -> api.PrivacyView:
@@ -257,13 +257,17 @@ def privacy_view(books: Books) -> api.PrivacyView:
     if ledger is None:
         return api.PrivacyView(books.messages())
     epsilon, delta = ledger.claimed
-    replaced = [api.Budget(_epsilon(2.0 * ledger.mu, at), at) for at in (delta, STRICT_DELTA)]
+
+    def spent(mu: float) -> list[api.Budget]:
+        return [api.Budget(_epsilon(mu, at, ledger.distance), at) for at in (delta, STRICT_DELTA)]
+
     return api.PrivacyView(
         messages=books.messages(),
         claimed=api.Budget(epsilon, delta),
-        spent=[api.Budget(_epsilon(ledger.mu, at), at) for at in (delta, STRICT_DELTA)],
-        spent_if_replaced=replaced if ledger.unit == USER else [],
+        spent=spent(ledger.mu),
+        spent_if_replaced=spent(2.0 * ledger.mu) if ledger.unit == USER else [],
         unit=ledger.unit,
+        distance=ledger.distance,
         level=ledger.level.name,
         unaccounted=sorted(str(flag) for flag in ledger.flags),
         exhausted=ledger.exhausted,
@@ -275,7 +279,7 @@ def privacy_view(books: Books) -> api.PrivacyView:
                 releases=stream.sequence,
                 observations=stream.observations,
                 mu=stream.mu,
-                epsilon=_epsilon(stream.mu, delta),
+                epsilon=_epsilon(stream.mu, delta, stream.distance),
             )
             for name, stream in ledger.streams.items()
         ],

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from fclub.errors import NotFound
 from fclub.service.dashboard.recorder import Recorder, Visitors
-from fclub.service.http.gate import Gate
+from fclub.service.http.gate import APPLICATION, Gate
 
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 POLICY = (
@@ -45,10 +45,14 @@ def whole_page(name: str, found: dict[str, bytes]) -> bytes:
 
 
 class Dashboard:
-    """The page and its files hold no data and need no token; the stream does."""
+    """The page and its files hold no data and need no token; the stream is for `role`.
 
-    def __init__(self, recorder: Recorder, gate: Gate) -> None:
-        self.recorder, self.gate = recorder, gate
+    That of a local server shows exact numbers of its users, as their rewards added up: it is for
+    administrators.
+    """
+
+    def __init__(self, recorder: Recorder, gate: Gate, role: str = APPLICATION) -> None:
+        self.recorder, self.gate, self.role = recorder, gate, role
         self._files = read_files()
         self._page = whole_page(recorder.view.page, self._files)
 
@@ -57,7 +61,7 @@ class Dashboard:
         return [
             route("/", "GET", self.page, role=None),
             route("/static/{name}", "GET", self.file, role=None),
-            route("/v1/live", "GET", self.live),
+            route("/v1/live", "GET", self.live, role=self.role),
             route("/v1/visitors", "POST", self.visited),
         ]
 

@@ -40,7 +40,7 @@ async function open() {
       const headers = { Authorization: `Bearer ${token}` };
       const answer = await fetch("/v1/live", { headers, signal: running.signal });
       if (answer.ok) return answer;
-      if (answer.status !== 401) throw new TypeError(`status ${answer.status}`);
+      if (![401, 403].includes(answer.status)) throw new TypeError(`status ${answer.status}`);
     }
     sessionStorage.setItem(KEY, await askForToken(Boolean(token)));
   }
