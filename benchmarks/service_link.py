@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fclub.service.link.broker import LocalBroker
-from fclub.service.link.frames import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import Broker, NatsWire
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.local_node import LocalNode

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.protocol.phase import GeometricClock, PhaseClock
+from fclub.protocol.paper.global_server import PhaseClock
+from fclub.protocol.phase import GeometricClock
 
 
 def test_first_rounds_of_the_phases() -> None:

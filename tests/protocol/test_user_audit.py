@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fclub.protocol.plus.release_messages import read_sums
 
 from fclub.core.plus.type_filter import FilterRules
 from fclub.core.plus.type_release import release_length
@@ -20,7 +21,6 @@ from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import TRANSCRIPT
 from fclub.privacy.noise import SeededNoise
 from fclub.privacy.slots import plan_slots
-from fclub.protocol.plus.release_messages import read_sums
 from fclub.protocol.plus.slots import SlotReleases
 
 DIM, TYPES, HALF, TRIALS, SLOTS = 3, 2, float(np.sqrt(0.5)), 1500, 3

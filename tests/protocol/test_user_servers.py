@@ -24,7 +24,7 @@ from fclub.protocol.messages import Message, PhaseStart, encode
 from fclub.protocol.plus.growing import GrowingUsers
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Shares, decode
-from fclub.protocol.plus.release_messages import Release, Released, read_sums, write_types
+from fclub.protocol.plus.type_messages import Release, Released, read_noised, write_types
 from fclub.protocol.plus.user_global import KEPT, UserGlobal
 from fclub.protocol.plus.user_local import UserLocal
 from fclub.protocol.seam import Place, Shape, Slotted
@@ -253,7 +253,7 @@ def exact(live: Live) -> Items:
     server.source, server.ledger = NoNoise(), live.family.ledger(seeded=True)
     local = live.locals[0].server
     message = server.release(server.plan.releases - 1, local.users, local.visits)
-    return read_sums(message.sums, 4, DIM)
+    return read_noised(message.sums, 4, DIM)
 
 
 def test_one_user_moves_a_release_by_its_bound_at_most() -> None:

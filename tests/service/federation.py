@@ -18,7 +18,7 @@ from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoiseSource
 from fclub.protocol.families import FAMILIES
 from fclub.protocol.federation import Federation
-from fclub.service.link.frames import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import global_node, local_node

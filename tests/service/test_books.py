@@ -18,7 +18,7 @@ from fclub.errors import InvalidFile, InvalidMessage, PrivacyError, UnknownName
 from fclub.privacy.ledger import ReleaseEvent
 from fclub.protocol.messages import PhaseStart
 from fclub.service.http.local_app import privacy_view
-from fclub.service.link.frames import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import local_app
 from fclub.service.settings import Model

@@ -21,7 +21,7 @@ from tests.browser import chromium as browser
 
 from fclub.core.paper.federation import GlobalClusters
 from fclub.service.http.global_app import GlobalService
-from fclub.service.link.frames import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.link.wire import DirectWire
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.parts import global_node

@@ -20,7 +20,7 @@ from fclub.errors import OutOfOrder, Quarantined
 from fclub.protocol.messages import Message, encode, write_id, write_statistics
 from fclub.protocol.paper.messages import ClusterStatistics, Download, Report, Upload
 from fclub.protocol.plus.messages import Digest, News
-from fclub.service.link.frames import GLOBAL, VERSION, Numbered, Record, Welcome, encode_frame
+from fclub.service.link.channel import GLOBAL, VERSION, Numbered, Record, Welcome, encode_frame
 from fclub.service.nodes.global_node import QUARANTINE_AFTER
 from fclub.service.settings import Model
 

@@ -10,7 +10,7 @@ import pytest
 
 from fclub.errors import InvalidSetting
 from fclub.service.link.broker import LocalBroker
-from fclub.service.link.frames import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.serve import global_app
 from fclub.service.settings import GlobalSettings, Model, Nats
 

@@ -13,7 +13,7 @@ import pytest
 from fclub.core.types import Vector
 from fclub.errors import NotStored, NumericalError
 from fclub.protocol.messages import PhaseStart
-from fclub.service.link.frames import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.link.wire import DirectWire, end
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode

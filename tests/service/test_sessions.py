@@ -14,7 +14,7 @@ import pytest
 
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import Conflict, NotAgreed, OtherVersion
-from fclub.service.link.frames import (
+from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
     Hello,

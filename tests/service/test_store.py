@@ -15,7 +15,7 @@ import pytest
 
 import fclub
 from fclub.errors import FclubError, InvalidFile, StoreInUse
-from fclub.service.link.frames import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import check_store, local_node
 from fclub.service.settings import Model

@@ -21,9 +21,17 @@ from fclub.privacy.sensitivity import Domain
 from fclub.protocol.families import FAMILIES
 from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Decoder, Message, PhaseStart, encode
-from fclub.protocol.overview import GlobalOverview, LocalOverview
-from fclub.protocol.phase import PhaseClock
-from fclub.protocol.seam import Beginning, Bound, Constants, Place, Shape, State
+from fclub.protocol.paper.global_server import PhaseClock
+from fclub.protocol.seam import (
+    Beginning,
+    Bound,
+    Constants,
+    GlobalOverview,
+    LocalOverview,
+    Place,
+    Shape,
+    State,
+)
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.monitoring import Monitor
 

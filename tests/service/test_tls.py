@@ -16,7 +16,7 @@ pytest.importorskip("cryptography")
 
 from fclub.service.fleet import Server
 from fclub.service.link.broker import BrokerTls, LocalBroker, free_port
-from fclub.service.link.frames import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import NatsWire, broker_of
 from fclub.service.monitoring import Monitor
 from fclub.service.settings import Nats

@@ -19,7 +19,7 @@ from fclub.errors import FleetFailed
 from fclub.paths import write_atomically
 from fclub.service.http.gate import hash_token, new_token
 from fclub.service.link.broker import LocalBroker, free_port
-from fclub.service.link.frames import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.settings import Model
 
 READY_SECONDS = 120.0

@@ -17,7 +17,7 @@ from starlette.routing import Router
 from fclub.errors import InvalidSetting, ServiceFailed
 from fclub.service.http.global_app import GlobalService
 from fclub.service.http.local_app import LocalService
-from fclub.service.link.frames import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import NatsWire, broker_of
 from fclub.service.link.wire import DirectWire, Wire, end
 from fclub.service.monitoring import Monitor

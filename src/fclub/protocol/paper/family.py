@@ -44,10 +44,9 @@ from fclub.protocol.messages import Message
 from fclub.protocol.paper import messages
 from fclub.protocol.paper.accounts import Accounts, NoAccounts, TreeAccounts
 from fclub.protocol.paper.detection import Detector, EdgeDeletion, OneCluster
-from fclub.protocol.paper.global_server import PaperGlobal
+from fclub.protocol.paper.global_server import PaperGlobal, PhaseClock
 from fclub.protocol.paper.local_server import PaperLocal
 from fclub.protocol.paper.messages import event_size
-from fclub.protocol.phase import PhaseClock
 from fclub.protocol.seam import Constants, Forecast, Place, Price, Rehearsal, Shape
 
 

@@ -25,7 +25,6 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
-from fclub.protocol.overview import GlobalOverview, Member, global_overview
 from fclub.protocol.paper.messages import (
     ClusterPlan,
     Download,
@@ -35,11 +34,39 @@ from fclub.protocol.paper.messages import (
     check_report,
     check_upload,
 )
-from fclub.protocol.phase import PhaseClock
-from fclub.protocol.seam import Beginning, State
+from fclub.protocol.seam import Beginning, GlobalOverview, Member, State, global_overview
 
 Reported = list[tuple[int, Statistics]]
 """All clusters of a server by number."""
+
+
+class PhaseClock:
+    """Counts observations; phase s starts before round 2^s − 1, once 2^s − 2 of them are complete.
+
+    In simulation the count is the number of rounds; a live global server feeds it the reported total.
+    """
+
+    def __init__(self, phase: int = 0) -> None:
+        self.phase = phase
+
+    @property
+    def next_start(self) -> int:
+        """The number of completed observations at which the next phase starts."""
+        return (1 << (self.phase + 1)) - 2
+
+    def advance(self, observations: int) -> bool:
+        """Whether a new phase starts now. A count that jumps over several starts only the last."""
+        if observations < self.next_start:
+            return False
+        while observations >= self.next_start:
+            self.phase += 1
+        return True
+
+    def state(self) -> list[int]:
+        return [self.phase]
+
+    def restore(self, state: list[int]) -> None:
+        (self.phase,) = state
 
 
 class PaperGlobal:

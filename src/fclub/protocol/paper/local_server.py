@@ -35,12 +35,11 @@ from fclub.protocol.messages import (
     write_statistics,
 )
 from fclub.protocol.numbering import number_clusters, numbers_of
-from fclub.protocol.overview import LocalOverview
 from fclub.protocol.paper.accounts import Accounts
 from fclub.protocol.paper.detection import Detector, serve_guests
 from fclub.protocol.paper.messages import ClusterStatistics, Download, Plan, Report, Upload
 from fclub.protocol.paper.staged import Staged
-from fclub.protocol.seam import Beginning, Bound, State
+from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
 
 
 class PaperLocal:

@@ -17,13 +17,12 @@ from fclub.core.types import Indices
 from fclub.errors import InvalidMessage
 from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Message, PhaseStart, read_id, write_id, write_statistics
-from fclub.protocol.overview import GlobalOverview, Member, global_overview
 from fclub.protocol.plus import trust
 from fclub.protocol.plus.messages import Digest, ReleasedSums, Share, Shares, read_released
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.plus.type_hub import TypeHub
 from fclub.protocol.plus.type_messages import TypeDigest
-from fclub.protocol.seam import Beginning, State
+from fclub.protocol.seam import Beginning, GlobalOverview, Member, State, global_overview
 
 FROZEN = 1 << 40
 """Clusters of earlier sessions are numbered from here on: no server has so many of its own."""

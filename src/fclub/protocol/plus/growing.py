@@ -9,13 +9,12 @@ from fclub.core.statistics import Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.privacy.ledger import Stream
 from fclub.protocol.messages import Message
-from fclub.protocol.overview import LocalOverview
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Shares
-from fclub.protocol.plus.release_messages import Released
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
+from fclub.protocol.plus.type_messages import Released
 from fclub.protocol.plus.user_local import UserLocal
-from fclub.protocol.seam import Beginning, Bound, State
+from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
 
 
 class GrowingLocal:

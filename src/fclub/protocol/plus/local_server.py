@@ -30,13 +30,12 @@ from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.link import Uplink
 from fclub.protocol.messages import Message, PhaseStart, read_id, write_id, write_statistics
 from fclub.protocol.numbering import Numbering
-from fclub.protocol.overview import LocalOverview
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus import trust
 from fclub.protocol.plus.messages import Digest, News, ReleasedSums, Shares, read_released
 from fclub.protocol.plus.releases import Releases
 from fclub.protocol.plus.rules import PlusRules
-from fclub.protocol.seam import Beginning, Bound, State
+from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
 
 EFFORT = 40_000
 """User visits per detection: fewer sweeps where there are many users."""

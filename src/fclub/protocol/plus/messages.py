@@ -19,8 +19,7 @@ from fclub.protocol.messages import (
     PhaseStart,
     read_statistics,
 )
-from fclub.protocol.plus.release_messages import Release, Released
-from fclub.protocol.plus.type_messages import TypeDigest, TypeNews
+from fclub.protocol.plus.type_messages import Release, Released, TypeDigest, TypeNews
 
 
 class News(msgspec.Struct, frozen=True, array_like=True):

@@ -15,7 +15,7 @@ from fclub.errors import PrivacyError
 from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.noise import NoiseSource
 from fclub.privacy.slots import SlotPlan, draw_whole
-from fclub.protocol.plus.release_messages import Release, write_sums
+from fclub.protocol.plus.type_messages import Release, write_noised
 from fclub.protocol.seam import State
 
 PERIOD = 1 << 20
@@ -92,7 +92,7 @@ class SlotReleases:
         add_contributions(release_point(self.types, self.rules), self._of_period(users), *bound, total)
         total += draw_whole(self.source, len(total), self.plan.deviation)
         told = self.version, len(users.counts), visits, self.rules.types
-        return Release(self.period, slot, *told, write_sums(total))
+        return Release(self.period, slot, *told, write_noised(total))
 
     def _of_period(self, users: Packed) -> Packed:
         """Statistics of this period alone; users who came later have no statistics before it."""

@@ -11,7 +11,6 @@ from fclub.core.statistics import Statistics
 from fclub.core.types import Floats, Matrix
 from fclub.errors import InvalidMessage
 from fclub.protocol.link import Downlink
-from fclub.protocol.overview import GlobalOverview
 from fclub.protocol.plus.type_messages import (
     TypeDigest,
     TypeNews,
@@ -21,7 +20,7 @@ from fclub.protocol.plus.type_messages import (
     to_bytes,
     write_sums,
 )
-from fclub.protocol.seam import Beginning, State
+from fclub.protocol.seam import Beginning, GlobalOverview, State
 
 
 class TypeHub:

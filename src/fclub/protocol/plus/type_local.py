@@ -27,7 +27,6 @@ from fclub.privacy.ledger import Stream
 from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.link import Uplink
 from fclub.protocol.messages import Message, PhaseStart
-from fclub.protocol.overview import LocalOverview
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.type_messages import (
     TypeDigest,
@@ -37,7 +36,7 @@ from fclub.protocol.plus.type_messages import (
     to_bytes,
     write_sums,
 )
-from fclub.protocol.seam import Beginning, Bound, State
+from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
 
 EXCHANGES = 3
 """How often servers send their sums in a phase; each time the types of all servers move."""

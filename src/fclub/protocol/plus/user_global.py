@@ -19,16 +19,15 @@ from fclub.errors import InvalidMessage
 from fclub.privacy.slots import SlotPlan
 from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Message, PhaseStart
-from fclub.protocol.overview import GlobalOverview
-from fclub.protocol.plus.release_messages import (
+from fclub.protocol.plus.slots import PERIOD
+from fclub.protocol.plus.type_messages import (
     Release,
     Released,
     check_release,
-    read_sums,
+    read_noised,
     write_types,
 )
-from fclub.protocol.plus.slots import PERIOD
-from fclub.protocol.seam import Beginning, State
+from fclub.protocol.seam import Beginning, GlobalOverview, State
 
 KEPT = 64
 """Versions of the centres that are kept: a release taken at older ones says nothing."""
@@ -89,7 +88,7 @@ class UserGlobal:
         check_release(message, self.plan.releases, self.rules.types)
         if [message.period, message.slot] <= self.told.get(server, [0, -1])[:2]:
             raise InvalidMessage(f"slot {message.slot} of period {message.period} was used before")
-        values = read_sums(message.sums, self.rules.types, self.rules.dim)
+        values = read_noised(message.sums, self.rules.types, self.rules.dim)
         people = float(message.users), message.visits / message.users
         noise, step = self.plan.noise(message.slot) ** 2, self.plan.step(message.slot)
         sums = read_release(step * values, *people, noise, self.rules)

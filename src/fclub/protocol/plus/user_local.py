@@ -17,9 +17,9 @@ from fclub.privacy.sensitivity import Domain
 from fclub.protocol.link import Uplink
 from fclub.protocol.messages import MAX_COUNT, Message, PhaseStart, triangle_of
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.release_messages import ReadTypes, Released, read_types
 from fclub.protocol.plus.slots import SlotReleases
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
+from fclub.protocol.plus.type_messages import ReadTypes, Released, read_types
 from fclub.protocol.seam import Beginning, State
 
 

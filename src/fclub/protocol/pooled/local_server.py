@@ -20,14 +20,13 @@ from fclub.privacy.ledger import Stream
 from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.link import Uplink
 from fclub.protocol.messages import Message, PhaseStart, write_id, write_statistics
-from fclub.protocol.overview import LocalOverview
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.messages import read_released
 from fclub.protocol.plus.releases import Releases
 from fclub.protocol.plus.trust import check_share
 from fclub.protocol.pooled.messages import Others, Sums
 from fclub.protocol.pooled.rules import PooledRules
-from fclub.protocol.seam import Beginning, Bound, State
+from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
 
 CLUSTER = 0
 """The id and the global cluster of everybody."""

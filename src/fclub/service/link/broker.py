@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fclub.errors import BrokerFailed
-from fclub.service.link.frames import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import UP_STREAM, down_stream
 
 START_SECONDS = 20.0

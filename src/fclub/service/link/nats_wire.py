@@ -23,7 +23,7 @@ from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from fclub.errors import InvalidSetting, NotStored
-from fclub.service.link.frames import GLOBAL
+from fclub.service.link.channel import GLOBAL
 from fclub.service.link.wire import Connected, Deliver, end
 from fclub.service.monitoring import Monitor
 from fclub.service.settings import Nats

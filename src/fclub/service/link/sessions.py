@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from fclub.protocol.seam import Beginning
-from fclub.service.link.frames import Offer, Record
+from fclub.service.link.channel import Offer, Record
 
 INCARNATION_BYTES = 16
 SESSION_BYTES = 16

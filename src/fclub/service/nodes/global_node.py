@@ -22,11 +22,11 @@ from fclub.privacy.noise import NoNoise
 from fclub.protocol.link import Communications
 from fclub.protocol.messages import Message, encode
 from fclub.protocol.seam import Family, GlobalServer
-from fclub.service.link.channel import Channel
-from fclub.service.link.frames import (
+from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
     Ask,
+    Channel,
     Grant,
     Hello,
     Knock,

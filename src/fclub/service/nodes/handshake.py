@@ -6,7 +6,7 @@ import os
 from typing import Any, NamedTuple
 
 from fclub.errors import InvalidMessage
-from fclub.service.link.frames import VERSION, Hello, Numbered, Record, Welcome, encode_frame
+from fclub.service.link.channel import VERSION, Hello, Numbered, Record, Welcome, encode_frame
 from fclub.service.link.sessions import Verdict, judge
 
 NUMBER_BYTES = 16

@@ -26,13 +26,12 @@ from fclub.errors import (
     UnknownDecision,
 )
 from fclub.protocol.messages import Message, encode
-from fclub.protocol.overview import LocalOverview
-from fclub.protocol.seam import Bound, Family, LocalServer, Place, Slotted
-from fclub.service.link.channel import Channel
-from fclub.service.link.frames import (
+from fclub.protocol.seam import Bound, Family, LocalOverview, LocalServer, Place, Slotted
+from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
     Ask,
+    Channel,
     Grant,
     Knock,
     Numbered,
@@ -47,8 +46,7 @@ from fclub.service.nodes.handshake import AGREED, ANOTHER_STORE, REFUSED, Handsh
 from fclub.service.nodes.node import Node, RecordedNoise
 from fclub.service.store.books import Books
 from fclub.service.store.catalogue import Catalogue
-from fclub.service.store.decisions import Decisions, Shown
-from fclub.service.store.past import Past
+from fclub.service.store.decisions import Decisions, Past, Shown
 from fclub.service.store.store import Changes, Store
 
 
