@@ -28,7 +28,8 @@ class ExactFederation(Federation):
 
 def regret(name: str, rounds: int, delta: float, seed: int, kind: type[Federation]) -> float:
     environment = fclub.make_environment("synthetic", users=USERS, placement="spread")
-    policy: Any = fclub.make_policy(name, epsilon=1.0, delta=delta)
+    streams = {"unit": "event", "level": "cdp"} if name == "cdp-fclub-plus" else {}
+    policy: Any = fclub.make_policy(name, epsilon=1.0, delta=delta, **streams)
     policy._federation = lambda root, seeded: kind(
         policy.family, policy.rows.row_of, policy.rows.first, root, seeded
     )

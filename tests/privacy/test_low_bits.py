@@ -33,7 +33,7 @@ Entries = NDArray[np.float64]
 
 def observed(data: Data, users: int) -> Packed:
     """So many users of a private server, each of whom has made these observations."""
-    serving: Any = make_family("cdp-fclub-plus", Shape(DIM, clusters=1), {}).users(users)
+    serving: Any = make_family("cdp-fclub-plus", Shape(DIM, clusters=1), {"unit": "event"}).users(users)
     for user in range(users):
         for x, y in zip(data.features, data.rewards, strict=True):
             feedback(serving, user, x, float(y))
