@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fclub.protocol.plus.release_messages import read_sums
 
 from fclub.core.plus.type_filter import FilterRules
 from fclub.core.plus.type_release import release_length
@@ -22,6 +21,7 @@ from fclub.privacy.levels import TRANSCRIPT
 from fclub.privacy.noise import SeededNoise
 from fclub.privacy.slots import plan_slots
 from fclub.protocol.plus.slots import SlotReleases
+from fclub.protocol.plus.type_messages import read_noised
 
 DIM, TYPES, HALF, TRIALS, SLOTS = 3, 2, float(np.sqrt(0.5)), 1500, 3
 RULES = FilterRules(TYPES, DIM, HALF)
@@ -49,7 +49,7 @@ def transcripts(epsilon: float, withdrawn: bool, weaker: float = 1.0, seed: int 
         ledger = Ledger(TRANSCRIPT, epsilon, 1e-5, unit="user")
         server = SlotReleases(plan, RULES, source, ledger, "s")
         sent = [server.release(slot, users, 10 * slot) for slot in range(SLOTS)]
-        rows.append(np.concatenate([read_sums(message.sums, TYPES, DIM) for message in sent]))
+        rows.append(np.concatenate([read_noised(message.sums, TYPES, DIM) for message in sent]))
     found = np.array(rows)
     mean = found.mean(axis=0)
     return np.asarray(mean + weaker * (found - mean), dtype=np.float64)
