@@ -25,7 +25,7 @@ from fclub.service.nodes.local_node import Forgotten, LocalNode
 from fclub.service.nodes.node import RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
 from fclub.service.store.backup import backup_store, describe
-from fclub.service.store.items_file import read_items
+from fclub.service.store.items_file import AT_ONCE, read_items
 from fclub.service.store.store import UNREADABLE, Store, read_meta
 
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
@@ -110,7 +110,11 @@ def stock(node: LocalNode, settings: LocalSettings) -> None:
         ids, rows = read_items(path, settings.model.dim)
         if len(catalogue) + sum(key not in catalogue for key in ids) > most:
             raise InvalidFile(f"{path}: the catalogue may have {most} items (http.max_catalogue)")
-        node.put_items(*catalogue.news(ids, rows))
+        new, features = catalogue.news(ids, rows)
+        for start in range(0, len(new), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            node.put_items(new[part], features[part])
+            node.commit()
     except FclubError:
         node.store.close()
         raise

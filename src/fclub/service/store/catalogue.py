@@ -30,9 +30,11 @@ class Catalogue:
 
     def __init__(self, store: Store, dim: int) -> None:
         self._store, self._dim = store, dim
-        rows = store.reader.execute("SELECT id, features FROM items ORDER BY id").fetchall()
-        features = np.frombuffer(b"".join(row[1] for row in rows)).reshape(-1, dim)
-        self._arrange([row[0] for row in rows], features)
+        ids, features = [], bytearray()
+        for key, row in store.reader.execute("SELECT id, features FROM items ORDER BY id"):
+            ids.append(key)
+            features += row
+        self._arrange(ids, np.frombuffer(features).reshape(-1, dim))
 
     def _arrange(self, ids: list[str], features: Matrix, more: int = 0) -> None:
         """New arrays of these items, with room for more."""

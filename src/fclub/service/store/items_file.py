@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,14 @@ from fclub.errors import InvalidFeatures, InvalidFile
 IDS = ("id", "item", "item_id")
 
 
+AT_ONCE = 10_000
+"""Lines that are texts at a time: as numbers they take a tenth of the memory."""
+
+
 def read_items(path: Path, dim: int) -> tuple[list[str], Matrix]:
     """Ids and features, each id once; a fault is named with its line."""
+    ids: list[str] = []
+    parts: list[Matrix] = []
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = csv.reader(file)
@@ -24,28 +31,32 @@ def read_items(path: Path, dim: int) -> tuple[list[str], Matrix]:
                 raise InvalidFile(
                     f"{path}: the first line must be {IDS[0]} and {dim} names of features"
                 )
-            rows = list(lines)
+            while rows := list(islice(lines, AT_ONCE)):
+                parts.append(_features(path, rows, len(ids) + 2, dim))
+                ids += [row[0] for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidFile(f"{path}: {error}") from None
-    wrong = next((place for place, row in enumerate(rows) if len(row) != dim + 1), None)
-    if wrong is not None:
-        raise InvalidFile(f"{path}, line {wrong + 2}: expected {dim + 1} fields")
-    if not rows:
+    if not ids:
         raise InvalidFile(f"{path}: there is no item")
-    ids = [row[0] for row in rows]
     if not all(ids) or len(set(ids)) != len(ids):
         raise InvalidFile(f"{path}: every item needs an id of its own")
-    return ids, _features(path, rows, dim)
+    return ids, np.concatenate(parts)
 
 
-def _features(path: Path, rows: list[list[str]], dim: int) -> Matrix:
+def _features(path: Path, rows: list[list[str]], first: int, dim: int) -> Matrix:
     """All at once; only when that fails, line by line to find out where."""
     try:
-        return as_items(np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, dim), dim)
+        return _read(rows, dim)
     except (ValueError, InvalidFeatures):
-        for place, row in enumerate(rows):
+        for line, row in enumerate(rows, start=first):
             try:
-                as_items(np.array([row[1:]], dtype=np.float64), dim)
+                _read([row], dim)
             except (ValueError, InvalidFeatures) as error:
-                raise InvalidFile(f"{path}, line {place + 2}: {error}") from None
+                raise InvalidFile(f"{path}, line {line}: {error}") from None
         raise
+
+
+def _read(rows: list[list[str]], dim: int) -> Matrix:
+    if {len(row) for row in rows} != {dim + 1}:
+        raise InvalidFeatures(f"expected {dim + 1} fields")
+    return as_items(np.array([row[1:] for row in rows], dtype=np.float64), dim)
