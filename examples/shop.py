@@ -29,9 +29,9 @@ def main(url: str, token: str, visits: int = 100) -> None:
             client.feedback_batch(buys)
             bought += max(buys.values()) > 0.0
         print(f"{bought} of {visits} visitors bought some of the five that they were shown")
-        gone = client.forget("customer-7")
+        gone = client.forget("customer-16")
         print(
-            f"customer-7 is forgotten; {gone.released} of {gone.observations} rewards had left before"
+            f"customer-16 is forgotten; {gone.released} of {gone.observations} rewards had left before"
         )
 
 

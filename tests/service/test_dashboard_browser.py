@@ -29,7 +29,7 @@ from fclub.service.nodes.runner import Runner
 from fclub.service.serve import local_app, running
 from fclub.service.settings import GlobalSettings, Model
 
-from .conftest import DIM, HTTP, TOKEN, local_settings, serving, visit
+from .conftest import ADMIN_TOKEN, DIM, HTTP, TOKEN, local_settings, serving, visit
 
 pytestmark = pytest.mark.browser
 
@@ -146,7 +146,7 @@ def every_page(pages: dict[str, str]) -> Iterator[dict[str, str]]:
         hub, node = stack.enter_context(simulated_hub(Path(name), model, servers=3))
         shuffle(node, 0, servers=3, clusters=9, groups=4)
         private = {"private": local, "private-global": hub}
-        yield pages | {page: f"{at.base_url}/#token={TOKEN}" for page, at in private.items()}
+        yield pages | {page: f"{at.base_url}/#token={ADMIN_TOKEN}" for page, at in private.items()}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
