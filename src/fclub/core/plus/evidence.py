@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import lgamma, log, nan
+from typing import NamedTuple
 
 import numpy as np
 
@@ -89,29 +90,48 @@ def agglomerate(
         changed = i
 
 
-def noisy_information(
-    gram: Matrix, moment: Vector, noise: float, variance: float
-) -> tuple[Matrix, Vector]:
-    """Information about θ in released statistics whose entries carry noise of that variance.
+class Noise(NamedTuple):
+    """What noise does to a Gram matrix and moment, and how large the vectors are that it hides.
 
-    With Ĝ = UAUᵀ the moment is b̂ ≈ Ĝθ plus rewards' noise (covariance `variance`·Ĝ) plus released
-    noise (the moment's own, and the Gram matrix's acting on θ: at most 2·noise·I for ‖θ‖² ≤ ½).
-    Directions whose eigenvalue is within the operator norm of the noise, 2√d·std, say nothing.
+    `entries` (d+1, d+1) are the variances of the entries of the matrix of both, where the stated
+    variance is 1; `sizes` are E[θ_i²].
     """
-    if noise == 0.0:
+
+    entries: Matrix
+    sizes: Vector
+
+    def of_moment(self, stated: float) -> Vector:
+        """Var(b̂ − Ĝθ) by coordinate, without the rewards' own: the moment's noise, and that in Ĝθ."""
+        d = len(self.sizes)
+        variances: Vector = stated * (self.entries[:d, d] + self.entries[:d, :d] @ self.sizes)
+        return variances
+
+
+def noisy_information(
+    gram: Matrix, moment: Vector, stated: float, variance: float, noise: Noise
+) -> tuple[Matrix, Vector]:
+    """Information about θ in released statistics whose entries carry noise of the stated variance.
+
+    Errors in variables: b̂ = Ĝθ + rewards' noise + released noise, with covariance Ω = `variance`·G + D.
+    The nearest Gram matrix G₊ stands for G, which has no negative eigenvalue. Then Q = G₊Ω⁻¹G₊ and
+    q = G₊Ω⁻¹b̂. A direction of which Ĝ knows nothing but noise gets little weight, since D is large
+    beside it; without noise these are G/v and b/v.
+    """
+    if stated == 0.0:
         return gram / variance, moment / variance
     eigenvalues, U = np.linalg.eigh(gram)
-    keep = eigenvalues > 2.0 * np.sqrt(len(moment) * noise)
-    a, U = eigenvalues[keep], U[:, keep]
-    weight = a / (variance * a + 2.0 * noise)
-    return (U * (weight * a)) @ U.T, U @ (weight * (U.T @ moment))
+    nearest = (U * np.maximum(eigenvalues, 0.0)) @ U.T
+    weighted = np.linalg.solve(variance * nearest + np.diag(noise.of_moment(stated)), nearest)
+    Q = nearest @ weighted
+    return 0.5 * (Q + Q.T), weighted.T @ moment
 
 
 def all_information(
-    known: Iterable[tuple[Matrix, Vector, float]], dim: int, variance: float
+    known: Iterable[tuple[Matrix, Vector, float]], variance: float, noise: Noise
 ) -> tuple[Floats, Floats]:
-    """`noisy_information` of many (gram, moment, noise), as arrays of one row each."""
-    pairs = [noisy_information(gram, moment, noise, variance) for gram, moment, noise in known]
+    """`noisy_information` of many (gram, moment, stated variance), as arrays of one row each."""
+    pairs = [noisy_information(*released, variance, noise) for released in known]
+    dim = len(noise.sizes)
     return (
         np.array([Q for Q, _ in pairs]).reshape(-1, dim, dim),
         np.array([q for _, q in pairs]).reshape(-1, dim),

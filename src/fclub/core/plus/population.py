@@ -68,6 +68,11 @@ class Population(NamedTuple):
         """Σ."""
         return np.asarray(np.linalg.inv(self.precision))
 
+    @property
+    def sizes(self) -> Vector:
+        """E[θ_i²] of a user of whom nothing is known."""
+        return np.asarray(np.diag(self.covariance) + self.mean**2)
+
 
 @inner
 def draw_gaussian(

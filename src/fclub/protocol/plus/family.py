@@ -13,6 +13,7 @@ from fclub.config import Privacy
 from fclub.core.lattice import STEP
 from fclub.core.plus import rounds, type_rounds
 from fclub.core.plus.beliefs import TypeRules
+from fclub.core.plus.evidence import Noise
 from fclub.core.plus.rounds import MixtureRound
 from fclub.core.plus.type_model import TypeModel
 from fclub.core.plus.type_rounds import PlusRound
@@ -30,7 +31,12 @@ from fclub.protocol.plus import messages
 from fclub.protocol.plus.global_server import PlusGlobal
 from fclub.protocol.plus.growing import GrowingLocal
 from fclub.protocol.plus.local_server import PlusLocal
-from fclub.protocol.plus.releases import ExactReleases, PrivateReleases, Releases
+from fclub.protocol.plus.releases import (
+    ExactReleases,
+    PrivateReleases,
+    Releases,
+    variances_by_entry,
+)
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
 from fclub.protocol.seam import (
@@ -206,7 +212,9 @@ class PlusFamily:
         return TypeLocal(crowd, rules, *told, self.domain, place.link, clock)
 
     def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
-        return PlusGlobal(servers, self.rules, self.constants.margin, link)
+        expected = 1.0 / np.diag(self.rules.prior)
+        noise = Noise(variances_by_entry(self.domain, self.shape.dim), expected)
+        return PlusGlobal(servers, self.rules, noise, self.constants.margin, link)
 
     def compiled(self, federation: Federation) -> PlusRounds:
         return PlusRounds(federation)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fclub.core.clustering import number_by_first
-from fclub.core.plus.evidence import agglomerate, all_information
+from fclub.core.plus.evidence import Noise, agglomerate, all_information
 from fclub.core.plus.mixture import concentration
 from fclub.core.statistics import pack_statistics, unpack_statistics
 from fclub.core.types import Indices
@@ -41,8 +41,11 @@ class PlusGlobal:
     under numbers from `FROZEN` on. It is `hidden` from a server that may still hold the same data.
     """
 
-    def __init__(self, servers: list[int], rules: PlusRules, margin: float, link: Downlink) -> None:
+    def __init__(
+        self, servers: list[int], rules: PlusRules, noise: Noise, margin: float, link: Downlink
+    ) -> None:
         self.servers, self.rules, self.margin, self.link = sorted(servers), rules, margin, link
+        self.noise = noise
         self.known: dict[Member, ReleasedSums] = {}
         self.group: dict[Member, int] = {}
         self.gamma, self.next_share, self.phase = 1.0, 0, 0
@@ -168,9 +171,8 @@ class PlusGlobal:
 
     def _merge(self, members: list[Member]) -> Indices:
         known = (self.known[member] for member in members)
-        information, vectors = all_information(
-            ((s.gram, s.moment, noise) for s, noise, _ in known), self.rules.dim, self.rules.variance
-        )
+        released = ((s.gram, s.moment, stated) for s, stated, _ in known)
+        information, vectors = all_information(released, self.rules.variance, self.noise)
         labels = agglomerate(self.rules.prior, information, vectors, self.gamma, self.margin)
         return number_by_first(labels)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fclub.core.clustering import number_by_first
 from fclub.core.packing import flatten, inside, rebuild, under, with_row
-from fclub.core.plus.evidence import all_information
+from fclub.core.plus.evidence import Noise, all_information
 from fclub.core.plus.items import Items
 from fclub.core.plus.mixture import SLOTS, concentration, make_slots, newcomer, sample_partitions
 from fclub.core.plus.population import Population
@@ -33,7 +33,7 @@ from fclub.protocol.numbering import Numbering
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus import trust
 from fclub.protocol.plus.messages import Digest, News, ReleasedSums, Shares, read_released
-from fclub.protocol.plus.releases import Releases
+from fclub.protocol.plus.releases import Releases, variances_by_entry
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
 
@@ -214,9 +214,9 @@ class PlusLocal:
         users = Items.of(*self._information(), np.ones(len(self.labels)))
         known = Items.of(
             *all_information(
-                ((s.gram, s.moment, noise) for (s, noise, _), _ in self.outside.values()),
-                self.dim,
+                ((s.gram, s.moment, stated) for (s, stated, _), _ in self.outside.values()),
                 self.variance,
+                self._noise,
             ),
             np.array([released.people for released, _ in self.outside.values()]),
         )
@@ -237,6 +237,11 @@ class PlusLocal:
         self.alpha = sqrt(self.alpha * concentration(found, len(labels)))
         self.serving.theta[:], self.serving.covariance[:] = mean, covariance
         self.serving.vector[:] = np.linalg.solve(covariance, mean[..., None])[..., 0]
+
+    @property
+    def _noise(self) -> Noise:
+        """What is known of the noise in releases."""
+        return Noise(variances_by_entry(self.domain, self.dim), self.population.sizes)
 
     def _learn_variance(self) -> None:
         """From all rewards."""

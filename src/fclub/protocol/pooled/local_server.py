@@ -9,7 +9,7 @@ import numpy as np
 
 from fclub.core.lattice import on_grid, snap
 from fclub.core.packing import flatten, inside, under, with_row
-from fclub.core.plus.evidence import noisy_information
+from fclub.core.plus.evidence import Noise, noisy_information
 from fclub.core.plus.rounds import MixtureRound, feedback, recommend
 from fclub.core.plus.type_rounds import keep
 from fclub.core.pooled import Visitors
@@ -22,7 +22,7 @@ from fclub.protocol.link import Uplink
 from fclub.protocol.messages import Message, PhaseStart, write_id, write_statistics
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.messages import read_released
-from fclub.protocol.plus.releases import Releases
+from fclub.protocol.plus.releases import Releases, variances_by_entry
 from fclub.protocol.plus.trust import check_share
 from fclub.protocol.pooled.messages import Others, Sums
 from fclub.protocol.pooled.rules import PooledRules
@@ -199,8 +199,10 @@ class PooledLocal:
         else:
             known.append((Statistics.of(self.model.users, 0), 0.0))
         precision, vector = self.rules.prior.copy(), np.zeros(self.dim)
-        for statistics, noise in known:
-            Q, q = noisy_information(statistics.gram, statistics.moment, noise, self.rules.variance)
+        noise = Noise(variances_by_entry(self.domain, self.dim), 1.0 / np.diag(self.rules.prior))
+        for known_of, stated in known:
+            released = known_of.gram, known_of.moment, stated
+            Q, q = noisy_information(*released, self.rules.variance, noise)
             precision, vector = precision + Q, vector + q
         self.model.covariance[0] = np.linalg.inv(precision)
         self.model.vector[0] = vector
