@@ -306,8 +306,8 @@ def test_the_example_of_a_shop_runs(tmp_path: Path) -> None:
         command = [sys.executable, str(example), str(client.base_url), TOKEN]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "of 100 visitors bought" in done.stdout
-        assert "customer-7 is forgotten; 0 of" in done.stdout
-        assert client.get("/v1/users/customer-7").status_code == 404
+        assert "customer-16 is forgotten; 0 of" in done.stdout
+        assert client.get("/v1/users/customer-16").status_code == 404
         assert client.get("/v1/users/customer-8").json()["observations"] % 5 == 0
 
 
