@@ -1,6 +1,6 @@
 """The restore drill: lose a disk under load, put a backup or an empty disk in its place, then count.
 
-    python benchmarks/restore.py local-restored
+    python -m benchmarks.restore local-restored
 
 What must hold afterwards: the federation works again without a person; every reward that was
 acknowledged before the backup, or to a server whose disk was not lost, is stored and learned once; the
@@ -13,14 +13,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.crash import HEAL_SECONDS, Drill, DrillFailed, _agree
+from benchmarks.crash import HEAL_SECONDS, VISITS_BETWEEN_KILLS, Drill, DrillFailed, _agree
 
 from fclub.client import AsyncClient
 from fclub.errors import RequestFailed
@@ -38,6 +39,8 @@ CASES = (
     "broker-lost",
 )
 VISITS = 150
+DRAIN_SECONDS = 1.0
+"""Time for visitors to read the last answers of a server that was killed."""
 
 
 @dataclass
@@ -47,6 +50,7 @@ class RestoreDrill(Drill):
     policy: str = "cdp-fclub-plus"
     case: str = "local-restored"
     seconds_to_agree: float = 0.0
+    behind: set[str] = field(default_factory=set)
 
     async def _disturb(self, fleet: Fleet) -> None:
         await self._served(VISITS)
@@ -59,8 +63,11 @@ class RestoreDrill(Drill):
             await asyncio.to_thread(backup_store, Path(victim.settings["store"]), kept)
         await self._served(VISITS)
         victim.kill()
+        await asyncio.sleep(DRAIN_SECONDS)
         if isinstance(victim, Server):
             self._replace(Path(victim.settings["store"]), kept)
+            if self.case in ("local-restored", "local-copied"):
+                self.behind.add(victim.name)
             if victim is not fleet.hub:
                 self.promised[victim.name] = (
                     survives[victim.name] if "replaced" not in self.case else {}
@@ -112,7 +119,7 @@ class RestoreDrill(Drill):
         gone = [key for key, shown in found.items() if not shown or shown.reward != promised[key]]
         own, ledger = int(node.server.counts.sum()), node.books.ledger
         released = hub.server.released_by(peer.number)
-        behind = self.case in ("local-restored", "local-copied") and node.name == "s0"
+        behind = node.name in self.behind
         facts = {
             "acknowledged rewards lost": len(gone),
             "rewards stored but not learned once": abs(node.decisions.rewarded() - own),
@@ -139,11 +146,47 @@ class RestoreDrill(Drill):
         return super().run() | {"case": self.case, "seconds_to_agree": self.seconds_to_agree}
 
 
+@dataclass
+class CrashesAndRestores(RestoreDrill):
+    """Kill as the crash drill does; now and then a server comes back with a backup instead."""
+
+    case: str = "crashes-restored"
+
+    async def _disturb(self, fleet: Fleet) -> None:
+        choose, kept = random.Random(self.seed), dict[str, tuple[Path, dict[str, float]]]()
+        for number in range(self.kills):
+            await self._served(VISITS_BETWEEN_KILLS)
+            victim: Any = choose.choice([fleet.broker, *fleet.servers])
+            name = victim.name if isinstance(victim, Server) else "broker"
+            store = Path(victim.settings["store"]) if isinstance(victim, Server) else None
+            if store is not None and choose.random() < 0.5:
+                kept[name] = self.folder / f"{name}-{number}.backup", dict(self.promised.get(name, {}))
+                await asyncio.to_thread(backup_store, store, kept[name][0])
+                await self._served(VISITS_BETWEEN_KILLS)
+            victim.kill()
+            self.killed[name] = self.killed.get(name, 0) + 1
+            if store is not None and name in kept and choose.random() < 0.5:
+                await asyncio.sleep(DRAIN_SECONDS)
+                self._replace(store, kept[name][0])
+                self.killed["restored"] = self.killed.get("restored", 0) + 1
+                if name in self.promised:
+                    self.promised[name] = dict(kept[name][1])
+                    self.behind.add(name)
+            await asyncio.to_thread(victim.start)
+            if store is not None:
+                await asyncio.to_thread(victim.wait_until_ready)
+        start = time.monotonic()
+        await self._wait_until_agreed(fleet)
+        self.seconds_to_agree = time.monotonic() - start
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("case", choices=CASES)
+    parser.add_argument("case", choices=[*CASES, "crashes-restored"])
+    parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--policy", default="cdp-fclub-plus")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        drill = RestoreDrill(Path(folder), kills=0, policy=given.policy, case=given.case)
+        kind = CrashesAndRestores if given.case == "crashes-restored" else RestoreDrill
+        drill = kind(Path(folder), kills=given.kills, policy=given.policy, case=given.case)
         print(json.dumps(drill.run()))

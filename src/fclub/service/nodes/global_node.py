@@ -255,8 +255,9 @@ class GlobalNode(Node):
             self._knock(name)
         return bool(doubtful)
 
-    def stuck(self, channel: Channel) -> None:
+    def stuck(self, channel: Channel) -> bool:
         self._send_again(channel)
+        return True
 
     def _apply(self, peer: Peer, payload: bytes) -> None:
         message = self.family.decode(payload)

@@ -308,10 +308,12 @@ class LocalNode(Node):
             return True
         return self._ask_for_slot()
 
-    def stuck(self, channel: Channel) -> None:
-        """The answer says what has to be sent again."""
-        if self.handshake.standing.state == AGREED:
+    def stuck(self, channel: Channel) -> bool:
+        """Ask: the answer says what has to be sent again."""
+        agreed = self.handshake.standing.state == AGREED
+        if agreed:
             self.hello()
+        return agreed
 
     def _pause(self) -> None:
         self.paused = True

@@ -102,8 +102,8 @@ class Node(ABC):
         """Say again what has not been answered; whether there is something to send."""
 
     @abstractmethod
-    def stuck(self, channel: Channel) -> None:
-        """Messages of this channel were not confirmed for a while."""
+    def stuck(self, channel: Channel) -> bool:
+        """Messages of this channel were not confirmed for a while; whether that leads to anything."""
 
     def _send_again(self, channel: Channel) -> None:
         """All frames that are not confirmed, as they are stored."""

@@ -116,9 +116,9 @@ class Runner:
             again = self.node.tick()
             for channel in self.node.channels:
                 now = channel.ordinal, channel.confirmed
-                if last.get(channel.peer) == now and channel.confirmed < channel.sent:
+                unmoved = last.get(channel.peer) == now and channel.confirmed < channel.sent
+                if unmoved and self.node.stuck(channel):
                     self.monitor.resent(channel.peer, channel.sent - channel.confirmed)
-                    self.node.stuck(channel)
                     again = True
                 last[channel.peer] = now
             if again:
