@@ -34,6 +34,7 @@ WORKERS_PER_SERVER = 3
 USERS_PER_SERVER = 12
 VISITS_BETWEEN_KILLS = 20
 HEAL_SECONDS = 120.0
+SOON: dict[str, Any] = {"unit": "event", "first_release": 4, "release_ratio": 1.5}
 
 
 class DrillFailed(AssertionError):
@@ -50,6 +51,7 @@ class Drill:
     dim: int = 5
     policy: str = "fclub-dc"
     seed: int = 0
+    parameters: dict[str, Any] = field(default_factory=dict)
     promised: dict[str, dict[str, float]] = field(default_factory=dict)
     attempted: dict[str, int] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
@@ -57,10 +59,8 @@ class Drill:
     @property
     def model(self) -> Model:
         """Streams begin early, so that a drill of a few hundred visits has releases to lose."""
-        soon: dict[str, Any] = (
-            {"first_release": 4, "release_ratio": 1.5} if self.policy == "cdp-fclub-plus" else {}
-        )
-        return Model(policy=self.policy, dim=self.dim, parameters=soon)
+        soon = SOON if self.policy == "cdp-fclub-plus" else {}
+        return Model(policy=self.policy, dim=self.dim, parameters=soon | self.parameters)
 
     def run(self) -> dict[str, Any]:
         """Play, kill, heal, stop, then open the stores and count."""

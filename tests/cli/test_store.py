@@ -21,7 +21,7 @@ from fclub.service.store.backup import backup_store, restore_store
 from fclub.service.store.sent import in_words, read_sent
 from fclub.service.store.store import VERSION, Store
 
-PARAMETERS: dict[str, Any] = {"first_release": 4, "release_ratio": 1.5}
+PARAMETERS: dict[str, Any] = {"unit": "event", "first_release": 4, "release_ratio": 1.5}
 
 
 def federation(path: Path, policy: str = "cdp-fclub-plus") -> tuple[Pump, Synthetic]:

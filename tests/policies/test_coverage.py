@@ -1,8 +1,8 @@
-"""Intervals of fclub-plus hold what they promise; `benchmarks/coverage.py` has more seeds and sizes."""
+"""Intervals of fclub-plus hold what they promise; `benchmarks/intervals.py` has more seeds, sizes."""
 
 import numpy as np
 import pytest
-from benchmarks.coverage import coverage
+from benchmarks.intervals import coverage
 
 
 @pytest.mark.parametrize("placement", ["blocks", "spread"])

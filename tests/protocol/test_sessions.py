@@ -24,7 +24,7 @@ from fclub.protocol.seam import Beginning, GlobalServer, LocalServer, Place, Sha
 DIM, HALF = 3, float(np.sqrt(0.5))
 SOON = {"first_release": 4, "release_ratio": 1.5}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "cdp-fclub-plus": SOON,
+    "cdp-fclub-plus": SOON | {"unit": "event"},
     "cdp-homo": SOON,
     "cdp-fclub-dc": {"epsilon": 100.0, "delta": 0.1},
 }

@@ -18,7 +18,7 @@ from .federation import Pump, totals
 STORES = Path(__file__).parent / "stores"
 SOON: dict[str, dict[str, Any]] = {
     "fclub-dc": {},
-    "cdp-fclub-plus": {"first_release": 4, "release_ratio": 2.0},
+    "cdp-fclub-plus": {"unit": "event", "first_release": 4, "release_ratio": 2.0},
 }
 
 

@@ -33,7 +33,7 @@ from .federation import Pump, model_of, play, refuse, totals
 FAMILIES: dict[str, dict[str, Any]] = {
     "fclub-plus": {},
     "fclub-dc": {},
-    "cdp-fclub-plus": {"first_release": 4, "release_ratio": 1.5, "delta": 1e-5},
+    "cdp-fclub-plus": {"unit": "event", "first_release": 4, "release_ratio": 1.5, "delta": 1e-5},
     "cdp-homo": {},
     "cdp-fclub-dc": {"epsilon": 100.0, "delta": 0.1},
 }

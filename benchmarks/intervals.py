@@ -1,6 +1,6 @@
 """How often a central 95 % interval of an item's expected reward holds the truth.
 
-    python -m benchmarks.coverage [--rounds T ...] [--policy NAME] [--first SEED] [--seeds N]
+    python -m benchmarks.intervals [--rounds T ...] [--policy NAME] [--first SEED] [--seeds N]
 
 After so many visits, users are offered items as before, and every item's N(xᵀθ̂, xᵀCx) is compared with
 its expected reward. Intervals that promise 95 % should hold it for 93 to 97 % of the items.
