@@ -346,6 +346,7 @@ def test_slots_that_either_side_knows_to_be_used_are_used() -> None:
     pair.locals[0] = pair.local(0)
     pair.connect()
     pair.begin(0, OLD)
+    pair.server.forgo(number - 1)
     assert pair.server.used == number, "told before it has grown"
     later = pair.arrive(60)
     assert pair.server.used == number
