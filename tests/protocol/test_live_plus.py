@@ -16,11 +16,10 @@ from fclub.privacy.noise import SeededNoise
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import MAX_CLUSTERS, PhaseStart
-from fclub.protocol.plus import trust
 from fclub.protocol.plus.global_server import PlusGlobal
 from fclub.protocol.plus.growing import GrowingLocal
 from fclub.protocol.plus.local_server import PlusLocal
-from fclub.protocol.plus.messages import ReleasedSums
+from fclub.protocol.plus.messages import ReleasedSums, check_digest, check_released, check_share
 from fclub.protocol.seam import Place, Shape
 
 DIM, HALF = 3, np.sqrt(0.5)
@@ -191,18 +190,18 @@ def test_what_nobody_can_have_released_is_refused(
 ) -> None:
     rules = make_family("fclub-plus", SHAPE, {}).rules
     if reason is None:
-        trust.check_released(ReleasedSums(known, noise), rules)
+        check_released(ReleasedSums(known, noise), rules)
         return
     with pytest.raises(InvalidMessage, match=reason):
-        trust.check_released(ReleasedSums(known, noise), rules)
+        check_released(ReleasedSums(known, noise), rules)
 
 
 def test_digests_and_shares_that_cannot_be() -> None:
     rules = make_family("cdp-fclub-plus", SHAPE, {"unit": "event", "level": "cdp"}).rules
     for present, reason in ((range(MAX_CLUSTERS + 1), "digest of"), ([1, 1], "twice")):
         with pytest.raises(InvalidMessage, match=reason):
-            trust.check_digest(present, {}, rules)
+            check_digest(present, {}, rules)
     with pytest.raises(InvalidMessage, match="share of 0"):
-        trust.check_share(ReleasedSums(statistics(ONE, 1), 0.0), 0, rules)
+        check_share(ReleasedSums(statistics(ONE, 1), 0.0), 0, rules)
     with pytest.raises(InvalidMessage, match="noise"):
-        trust.check_digest([1], {1: ReleasedSums(statistics(ONE, 1), 0.0)}, rules)
+        check_digest([1], {1: ReleasedSums(statistics(ONE, 1), 0.0)}, rules)

@@ -17,8 +17,14 @@ from fclub.core.types import Indices
 from fclub.errors import InvalidMessage
 from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Message, PhaseStart, read_id, write_id, write_statistics
-from fclub.protocol.plus import trust
-from fclub.protocol.plus.messages import Digest, ReleasedSums, Share, Shares, read_released
+from fclub.protocol.plus.messages import (
+    Digest,
+    ReleasedSums,
+    Share,
+    Shares,
+    check_digest,
+    read_released,
+)
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.plus.type_hub import TypeHub
 from fclub.protocol.plus.type_messages import TypeDigest
@@ -116,7 +122,7 @@ class PlusGlobal:
             for e in message.news
         }
         numbers = [read_id(cluster) for cluster in message.present]
-        trust.check_digest(numbers, released, self.rules)
+        check_digest(numbers, released, self.rules)
         news = {(server, number): known for number, known in released.items()}
         if max(numbers, default=0) >= FROZEN:
             raise InvalidMessage("a digest names a cluster of an earlier session")

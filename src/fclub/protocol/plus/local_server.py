@@ -31,8 +31,7 @@ from fclub.protocol.link import Uplink
 from fclub.protocol.messages import Message, PhaseStart, read_id, write_id, write_statistics
 from fclub.protocol.numbering import Numbering
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus import trust
-from fclub.protocol.plus.messages import Digest, News, ReleasedSums, Shares, read_released
+from fclub.protocol.plus.messages import Digest, News, ReleasedSums, Shares, check_share, read_released
 from fclub.protocol.plus.releases import Releases, variances_by_entry
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
@@ -291,7 +290,7 @@ class PlusLocal:
             for s in message.news
         }
         for released, clusters in arrived.values():
-            trust.check_share(released, clusters, self.rules)
+            check_share(released, clusters, self.rules)
         known = self.outside | arrived
         if not known.keys() >= set(message.present):
             raise InvalidMessage("shares refer to statistics that were never sent")

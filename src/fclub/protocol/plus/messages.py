@@ -1,14 +1,16 @@
-"""Messages of the plus policies: digests up, shares down."""
+"""Messages of the plus policies: digests up, shares down; and what servers refuse of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import inf
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from math import inf, isnan, sqrt
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from fclub.core.kernels import log_determinant
 from fclub.core.statistics import Statistics
+from fclub.core.types import Matrix
 from fclub.errors import InvalidMessage
 from fclub.protocol.messages import (
     ROUNDING,
@@ -17,6 +19,8 @@ from fclub.protocol.messages import (
     Message,
     Part,
     PhaseStart,
+    check_named,
+    check_statistics,
     read_statistics,
 )
 from fclub.protocol.plus.type_messages import Release, Released, TypeDigest, TypeNews
@@ -105,3 +109,45 @@ def read_released(statistics: bytes, noise: float, dim: int, people: float = 1.0
     if not 1.0 - ROUNDING <= people <= max(read.count, 1) * (1.0 + ROUNDING):
         raise InvalidMessage(f"{read.count} observations of {people!r} people make no sense")
     return ReleasedSums(read, noise, people)
+
+
+class Limits(Protocol):
+    """What releases may look like: prior precision, variance of a reward, and of the noise."""
+
+    @property
+    def prior(self) -> Matrix: ...
+
+    @property
+    def variance(self) -> float: ...
+
+    @property
+    def least_noise(self) -> float: ...
+
+    @property
+    def most_noise(self) -> float: ...
+
+
+def check_digest(present: Collection[int], news: Mapping[int, ReleasedSums], rules: Limits) -> None:
+    """All clusters of a server, and what it has released of some of them."""
+    check_named(present, "digest")
+    for released in news.values():
+        check_released(released, rules)
+
+
+def check_share(released: ReleasedSums, clusters: int, rules: Limits) -> None:
+    """What this number of local clusters of other servers have released."""
+    if clusters < 1:
+        raise InvalidMessage(f"a share of {clusters} clusters")
+    check_released(released, rules)
+
+
+def check_released(released: ReleasedSums, rules: Limits) -> None:
+    """Check sums of released statistics, and the noise that is stated for them."""
+    statistics, noise, _ = released
+    most = rules.most_noise * statistics.count
+    if not rules.least_noise * (1.0 - ROUNDING) <= noise <= most * (1.0 + ROUNDING):
+        raise InvalidMessage(f"noise of variance {noise!r} in {statistics.count} observations")
+    check_statistics(statistics, 0.0, sqrt(noise))
+    information = statistics.gram / rules.variance
+    if noise == 0.0 and isnan(log_determinant(rules.prior + information)):
+        raise InvalidMessage("exact statistics are indefinite")

@@ -8,8 +8,7 @@ from fclub.core.statistics import Statistics, pack_statistics, unpack_statistics
 from fclub.errors import InvalidMessage
 from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Message, PhaseStart, read_id, write_statistics
-from fclub.protocol.plus.messages import read_released
-from fclub.protocol.plus.trust import check_released
+from fclub.protocol.plus.messages import check_released, read_released
 from fclub.protocol.pooled.messages import Others, Sums
 from fclub.protocol.pooled.rules import PooledRules
 from fclub.protocol.seam import Beginning, GlobalOverview, State

@@ -21,9 +21,8 @@ from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.link import Uplink
 from fclub.protocol.messages import Message, PhaseStart, write_id, write_statistics
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.messages import read_released
+from fclub.protocol.plus.messages import check_share, read_released
 from fclub.protocol.plus.releases import Releases, variances_by_entry
-from fclub.protocol.plus.trust import check_share
 from fclub.protocol.pooled.messages import Others, Sums
 from fclub.protocol.pooled.rules import PooledRules
 from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
