@@ -32,11 +32,11 @@ TABLES = (
 )
 
 OPERATIONS = [
+    ("/v1/items", "PUT"),
     ("/v1/recommend", "POST"),
     ("/v1/feedback", "POST"),
     ("/v1/recommend/batch", "POST"),
     ("/v1/feedback/batch", "POST"),
-    ("/v1/items", "PUT"),
     ("/v1/items", "GET"),
     ("/v1/items/{item}", "GET"),
     ("/v1/items/{item}", "DELETE"),
