@@ -24,6 +24,7 @@ from fclub.protocol.messages import Message, PhaseStart, encode
 from fclub.protocol.plus.growing import GrowingUsers
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Shares, decode
+from fclub.protocol.plus.slots import PERIOD
 from fclub.protocol.plus.type_messages import Release, Released, read_noised, write_types
 from fclub.protocol.plus.user_global import KEPT, UserGlobal
 from fclub.protocol.plus.user_local import UserLocal
@@ -398,15 +399,16 @@ def test_a_new_period_begins_with_nothing_and_a_new_budget() -> None:
     local = live.locals[0].server
     assert local.due_slot() is None, "all slots are used"
     before = live.ledger.mu
-    slots.begin_period(1, local.users)
+    assert local.period_start(1e9) == 0, "unless a period is set there is one for ever"
+    slots.begin_period(1, local.users, local.visits)
     assert np.array_equal(slots._of_period(local.users).counts, np.zeros(8))
     with pytest.raises(PrivacyError, match="period"):
-        slots.begin_period(1, local.users)
+        slots.begin_period(1, local.users, local.visits)
     live.visit(100, users=9, seed=1)
     own = slots._of_period(local.users)
     assert own.counts.sum() == 50
     fresh = [m for m in releases(live) if m.period == 1]
-    assert fresh[0].slot in (4, 5)
+    assert [message.slot for message in fresh] == list(range(len(fresh)))
     assert live.ledger.mu > before
     assert live.ledger.period == 1
     assert live.ledger.mu_of_period < mu_of(*live.ledger.claimed)
@@ -418,6 +420,20 @@ def test_a_new_period_begins_with_nothing_and_a_new_budget() -> None:
     arrays, values = slots.state()
     again.restore(deepcopy(arrays), deepcopy(values))
     assert np.array_equal(again.before.gram, slots.before.gram)
+
+
+def test_periods_go_by_the_clock_and_never_back() -> None:
+    live = Live(1, period=10.0, few=2)
+    server, start = live.locals[0], 35 * 86_400.0
+    assert server.period_start(start) == 3 * PERIOD
+    server.forgo(server.period_start(start))
+    live.visit(60)
+    slots = server.server.slots
+    assert slots.period == 3
+    assert server.server.period_start(start) == 3 * PERIOD < server.used
+    server.forgo(server.period_start(start - 1e6))
+    assert slots.period == 3
+    assert {message.period for message in releases(live)} == {3}
 
 
 def test_without_room_in_the_budget_nothing_begins() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidFeatures, InvalidMessage, InvalidSetting
+from fclub.protocol.families import FAMILIES
 from fclub.protocol.messages import PhaseStart
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.http.local_app import privacy_view
@@ -26,6 +27,11 @@ from .federation import Pump, in_process, model_of, name_of, play, register, tot
 BOTH = pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
 SOON: dict[str, Any] = {"first_release": 5, "release_ratio": 1.5, "unit": "event"}
 """So that a short test has releases."""
+
+
+def soon(name: str) -> dict[str, Any]:
+    """What of it the policy has."""
+    return {key: value for key, value in SOON.items() if key in FAMILIES[name].defaults}
 
 
 def world(seed: int, servers: int = 3, users: int = 8) -> Synthetic:
@@ -70,7 +76,7 @@ def test_a_federation_of_nodes_equals_the_simulation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus", "cdp-homo"])
 def test_a_restart_at_any_moment_changes_nothing(tmp_path: Path, name: str) -> None:
     environment = world(3, servers=2)
-    pump = Pump(tmp_path, model_of(environment, name, **(SOON if "cdp" in name else {})), 2)
+    pump = Pump(tmp_path, model_of(environment, name, **soon(name)), 2)
     for step in range(8):
         play(pump, environment, 25)
         before = states(pump)
@@ -86,7 +92,7 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path: Path, name: str) -> N
 def test_slots_of_users_survive_a_restart_at_any_moment(tmp_path: Path, level: str) -> None:
     """Each is computed once: the log has its noise, and the ledger its cost."""
     environment = world(3, servers=2, users=20)
-    given = {"unit": "user", "level": level, "few": 4, "types": 5, "slots": 12}
+    given = {"unit": "user", "level": level, "few": 4, "types": 5, "slots": 12, "period": 365.0}
     pump = Pump(tmp_path, model_of(environment, "cdp-fclub-plus", **given), 2)
     for step in range(8):
         play(pump, environment, 25)
@@ -99,6 +105,7 @@ def test_slots_of_users_survive_a_restart_at_any_moment(tmp_path: Path, level: s
     assert 3 < view.streams[0].releases == node.books.messages()["release"] <= 12
     assert read_books(tmp_path / "s0.db").unit == "user"
     assert 0.0 < view.spent[0].epsilon <= 1.0
+    assert view.streams[0].epoch >= 56, "years since 1970"
     assert node.books.unaccounted() == 0
     own, reported, waiting = totals(pump)
     assert own == reported + waiting == 200
@@ -110,7 +117,7 @@ def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(
     tmp_path: Path, name: str
 ) -> None:
     environment = world(2)
-    pump = Pump(tmp_path, model_of(environment, name, **(SOON if "cdp" in name else {})), 3)
+    pump = Pump(tmp_path, model_of(environment, name, **soon(name)), 3)
     play(pump, environment, 100)
     pump.away.add("s1")
     before, estimate = pump.hub.server.released_by(1), pump.locals["s1"].server.theta.copy()

@@ -27,6 +27,8 @@ Bounds are then below 2³⁰ lattice steps for every ε that the finest lattice 
 as many steps are far from 64 bits.
 """
 
+DAY = 86_400.0
+
 GROWTH = 0.6
 """Bounds grow as this power of the visits: a user's contribution grows more slowly than its data."""
 
@@ -37,7 +39,7 @@ class SlotPlan:
 
     `mu` is what all of them cost together for a user whose data are withdrawn. One user adds at most
     `steps` lattice steps to a slot, and the noise of each of its `entries` has so many steps as its
-    `deviation`.
+    `deviation`. A period lasts `days`; with 0 there is one for ever.
     """
 
     mu: float
@@ -47,6 +49,11 @@ class SlotPlan:
     contribution: float
     steps: int
     entries: int
+    days: float = 0.0
+
+    def period(self, now: float) -> int:
+        """The number of the period at this time, in seconds since 1970."""
+        return int(now // (DAY * self.days)) if self.days > 0.0 else 0
 
     @property
     def deviation(self) -> float:
@@ -91,6 +98,7 @@ def plan_slots(
     releases: int = 24,
     first: float = 2.0,
     growth: float = 1.12,
+    days: float = 0.0,
 ) -> SlotPlan:
     """Noise with which `releases` slots of so many `entries` together are (ε, δ)-private.
 
@@ -105,7 +113,7 @@ def plan_slots(
     require(rounding < delta, f"delta must be above {rounding:.3g} for this epsilon", delta)
     mu = mu_of(epsilon, delta - rounding)
     steps = ceil(fineness * mu / sqrt(releases))
-    return SlotPlan(mu, releases, first, growth, contribution, steps, entries)
+    return SlotPlan(mu, releases, first, growth, contribution, steps, entries, days)
 
 
 def _rounding(epsilon: float, draws: int, fineness: float) -> float:

@@ -212,6 +212,9 @@ class Slotted(Protocol):
     def arrive(self) -> None:
         """Somebody visits; nothing was offered and answered yet."""
 
+    def period_start(self, now: float) -> int:
+        """The number up to which slots cannot be used any more in the period of this time."""
+
     def due_slot(self) -> int | None:
         """The slot that the numbers of visits and users call for now: both are public."""
 

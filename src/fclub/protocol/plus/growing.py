@@ -8,9 +8,11 @@ from typing import Any
 from fclub.core.statistics import Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.privacy.ledger import Stream
+from fclub.privacy.slots import SlotPlan
 from fclub.protocol.messages import Message
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Shares
+from fclub.protocol.plus.slots import period_start
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
 from fclub.protocol.plus.type_messages import Released
 from fclub.protocol.plus.user_local import UserLocal
@@ -139,9 +141,15 @@ class GrowingUsers(GrowingLocal):
     has `forgone` till then, since an older or a younger copy of it may have used them.
     """
 
-    def __init__(self, clusters: PlusLocal, few: int, with_types: Callable[[Crowd], UserLocal]) -> None:
+    def __init__(
+        self,
+        clusters: PlusLocal,
+        few: int,
+        with_types: Callable[[Crowd], UserLocal],
+        plan: SlotPlan,
+    ) -> None:
         super().__init__(clusters, few, with_types)
-        self.arrived, self._with_users = 0, with_types
+        self.arrived, self._with_users, self.plan = 0, with_types, plan
         self.grown: UserLocal | None = None
         self.forgone = Beginning()
 
@@ -168,6 +176,9 @@ class GrowingUsers(GrowingLocal):
     def release(self, slot: int) -> None:
         assert self.grown is not None
         self.grown.release(slot)
+
+    def period_start(self, now: float) -> int:
+        return period_start(self.plan, now)
 
     def slot_number(self, slot: int) -> int:
         assert self.grown is not None

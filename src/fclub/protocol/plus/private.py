@@ -69,6 +69,12 @@ class PrivatePlusConstants(PlusConstants):
     slots: Annotated[
         int, meaning("unit user: releases of a server in a period, fixed in advance", least=1)
     ] = 24
+    period: Annotated[
+        float,
+        meaning(
+            "unit user, live: time after which budget and slots begin again; 0: never", "days", least=0
+        ),
+    ] = 0.0
 
     def _check(self) -> None:
         super()._check()
@@ -101,7 +107,8 @@ class UserFamily(PlusFamily):
         """Noise and schedule of releases."""
         budget = self.claim.privacy.epsilon, self.claim.privacy.delta
         entries = release_length(self.constants.types, self.shape.dim)
-        return plan_slots(*budget, entries, self.constants.contribution, self.constants.slots)
+        size = self.constants.contribution, self.constants.slots
+        return plan_slots(*budget, entries, *size, days=self.constants.period)
 
     @cached_property
     def public(self) -> FilterRules:
@@ -137,7 +144,9 @@ class UserFamily(PlusFamily):
         alone = PlusLocal(users, silent, self.domain, releases, place.rng, place.link, clock)
         if not live:
             return alone
-        return GrowingUsers(alone, few, lambda crowd: self._with_slots(place, crowd, self.clock()))
+        return GrowingUsers(
+            alone, few, lambda crowd: self._with_slots(place, crowd, self.clock()), self.slots
+        )
 
     def _with_slots(self, place: Place, crowd: Crowd, clock: GeometricClock | None) -> UserLocal:
         """Its own clock, if any, starts from the present count."""

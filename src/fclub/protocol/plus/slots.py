@@ -26,14 +26,15 @@ class SlotReleases:
     """Keeps to the slots of a period, and to values that were released before.
 
     What users add is worked out at the `centres` and `shares` that the global server told last; they
-    are of that `version`. `covered` are the visits that were made before the last release.
+    are of that `version`. `covered` are the visits that were made before the last release, and `began`
+    those before this period.
     """
 
     def __init__(
         self, plan: SlotPlan, rules: FilterRules, source: NoiseSource, ledger: Ledger, name: str
     ) -> None:
         self.plan, self.rules, self.source, self.ledger, self.name = plan, rules, source, ledger, name
-        self.period = self.following = self.version = self.covered = 0
+        self.period = self.following = self.version = self.covered = self.began = 0
         self.types = first_types(rules)
         self.before: Packed | None = None
 
@@ -47,16 +48,16 @@ class SlotReleases:
 
     def due(self, visits: int, users: int) -> int | None:
         """The slot that public numbers call for; None too when the budget has no room for a period."""
-        slot = self.plan.due(self.following, visits, users)
+        slot = self.plan.due(self.following, visits - self.began, users)
         if slot is None or self.ledger.is_open(self.stream):
             return slot
         return slot if self.ledger.admits(self.plan.mechanism, 1.0, self.period) else None
 
-    def begin_period(self, number: int, users: Packed) -> None:
+    def begin_period(self, number: int, users: Packed, visits: int) -> None:
         """Budget and contributions begin again; what was observed before is never released again."""
         if number <= self.period:
             raise PrivacyError(f"period {number} does not follow period {self.period}")
-        self.period, self.following = number, 0
+        self.period, self.following, self.began = number, 0, visits
         self.before = users.copy()
 
     def number(self, slot: int) -> int:
@@ -67,11 +68,11 @@ class SlotReleases:
     def used(self) -> int:
         return self.period * PERIOD + self.following
 
-    def forgo(self, used: int, users: Packed) -> None:
+    def forgo(self, used: int, users: Packed, visits: int) -> None:
         """Everything up to this number is used, by whomever; another period may have begun."""
         period, following = divmod(used, PERIOD)
         if period > self.period:
-            self.begin_period(period, users)
+            self.begin_period(period, users, visits)
         if period == self.period:
             self.following = max(self.following, following)
 
@@ -118,12 +119,17 @@ class SlotReleases:
         arrays = {"centres": self.types.centres, "shares": self.types.shares}
         if self.before is not None:
             arrays |= flatten(self.before, "before.")
-        numbers = self.period, self.following, self.version, self.covered
+        numbers = self.period, self.following, self.version, self.covered, self.began
         return arrays, {"slots": list(numbers), "renewed": self.before is not None}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        self.period, self.following, version, self.covered = map(int, values["slots"])
+        self.period, self.following, version, self.covered, self.began = map(int, values["slots"])
         self.adopt(version, arrays["centres"], arrays["shares"])
         self.before = None
         if values["renewed"]:
             self.before = rebuild(Packed.zeros(0, self.rules.dim), arrays, "before.")
+
+
+def period_start(plan: SlotPlan, now: float) -> int:
+    """The number of a slot up to which all are used when the period of this time begins."""
+    return plan.period(now) * PERIOD

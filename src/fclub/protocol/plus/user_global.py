@@ -89,7 +89,7 @@ class UserGlobal:
         if [message.period, message.slot] <= self.told.get(server, [0, -1])[:2]:
             raise InvalidMessage(f"slot {message.slot} of period {message.period} was used before")
         values = read_noised(message.sums, self.rules.types, self.rules.dim)
-        people = float(message.users), message.visits / message.users
+        people = float(message.users), self.plan.visits[message.slot]
         noise, step = self.plan.noise(message.slot) ** 2, self.plan.step(message.slot)
         sums = read_release(step * values, *people, noise, self.rules)
         if message.version in self._centres:

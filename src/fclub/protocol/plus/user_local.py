@@ -17,7 +17,7 @@ from fclub.privacy.sensitivity import Domain
 from fclub.protocol.link import Uplink
 from fclub.protocol.messages import MAX_COUNT, Message, PhaseStart, triangle_of
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.slots import SlotReleases
+from fclub.protocol.plus.slots import SlotReleases, period_start
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
 from fclub.protocol.plus.type_messages import ReadTypes, Released, read_types
 from fclub.protocol.seam import Beginning, State
@@ -78,7 +78,10 @@ class UserLocal(TypeLocal):
 
     def forgo(self, used: int) -> None:
         if self.slots is not None:
-            self.slots.forgo(used, self.users)
+            self.slots.forgo(used, self.users, self.visits)
+
+    def period_start(self, now: float) -> int:
+        return 0 if self.slots is None else period_start(self.slots.plan, now)
 
     def begin(self, beginning: Beginning) -> None:
         """Slots that either side knows to be used are; if the global server has lost them, all may be.

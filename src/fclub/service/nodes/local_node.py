@@ -126,6 +126,9 @@ class LocalNode(Node):
         if isinstance(self.server, Slotted):
             self.server.arrive()
             self._log("visit", "", b"")
+            start = self.server.period_start(time.time())
+            if start > self.server.used:
+                self._forgo(self.server, start)
             self._ask_for_slot()
         return row
 
