@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fclub.core.compiling import compiled
 from fclub.core.models import (
     Independent,
     Models,
@@ -17,6 +18,7 @@ from fclub.core.models import (
     refresh_model,
     ridge_radius,
 )
+from fclub.core.types import Matrix, Vector
 
 
 def state_of(rows: int, d: int, ridge: float) -> Independent:
@@ -42,18 +44,26 @@ def test_models_are_ridge_regressions(seed: int, d: int, ridge: float) -> None:
     np.testing.assert_allclose(theta, models.theta, atol=1e-9)
 
 
-def test_a_cluster_is_the_sum_of_its_users() -> None:
-    rng, ridge = np.random.default_rng(3), 0.5
-    users, clusters = Models.zeros(2, 3, ridge), Models.zeros(2, 3, ridge)
-    for user, y in ((0, 1.0), (1, 0.25), (1, 0.75)):
-        x = rng.standard_normal(3)
-        learn(users, user, x, y, ridge)
-        learn(clusters, 1, x, y, ridge)
-    learn(clusters, 0, rng.standard_normal(3), 1.0, ridge)
+@compiled
+def sum_two_users(users: Models, clusters: Models, rows: Matrix, rewards: Vector, ridge: float) -> None:
+    """Cluster 1 learns what users 0, 1, 1 observe; cluster 0 forgets another one and adds them up.
+
+    Kernels that only other kernels call cannot be called from Python.
+    """
+    for place in range(3):
+        learn(users, min(place, 1), rows[place], rewards[place], ridge)
+        learn(clusters, 1, rows[place], rewards[place], ridge)
+    learn(clusters, 0, rows[3], rewards[3], ridge)
     clear_model(clusters, 0)
     for user in range(2):
         add_user(clusters, 0, users, user)
     refresh_model(clusters, 0, ridge)
+
+
+def test_a_cluster_is_the_sum_of_its_users() -> None:
+    ridge, rows = 0.5, np.random.default_rng(3).standard_normal((4, 3))
+    users, clusters = Models.zeros(2, 3, ridge), Models.zeros(2, 3, ridge)
+    sum_two_users(users, clusters, rows, np.array([1.0, 0.25, 0.75, 1.0]), ridge)
     for both in clusters:
         np.testing.assert_allclose(both[0], both[1], atol=1e-12)
 
