@@ -328,7 +328,7 @@ def test_impossible_sums_are_refused_and_change_nothing(which: int) -> None:
     assert server.unanswered
     told = str(server.state())
     with pytest.raises(InvalidMessage):
-        server.receive(TypeNews(server.step, 1, 4, wrong))
+        server.receive(TypeNews(server.phase, server.step, 1, 4, wrong))
     assert str(server.state()) == told
 
 
@@ -340,10 +340,10 @@ def test_messages_that_do_not_fit_are_refused() -> None:
     links[0].connect(Deaf(), dict(enumerate(servers)))
     visit(servers, hub, 60, users=12, seed=1)
     for message in (
-        TypeNews(server.step + 1, 1, 4, good),
-        TypeNews(server.step, 1, 5, good),
-        TypeNews(server.step, 1, 4, good[:-8]),
-        TypeNews(server.step, -1, 4, good),
+        TypeNews(server.phase, server.step + 1, 1, 4, good),
+        TypeNews(server.phase, server.step, 1, 5, good),
+        TypeNews(server.phase, server.step, 1, 4, good[:-8]),
+        TypeNews(server.phase, server.step, -1, 4, good),
         PhaseStart(3),
         Shares(1, (), (), (), 1.0),
     ):
@@ -356,6 +356,21 @@ def test_messages_that_do_not_fit_are_refused() -> None:
         hub.receive(7, TypeDigest(1, 0, 4, good))
     with pytest.raises(InvalidMessage, match="Digest"):
         hub.receive(0, Digest(1, (), ()))
+
+
+def test_a_late_answer_is_of_no_use() -> None:
+    """The server went on without it; to refuse it would stop all messages that follow."""
+    servers, hub, links = live()
+    visit(servers, hub, 150, users=12)
+    server, good = servers[0].server, to_bytes(write_sums(some_sums()))
+    assert isinstance(server, TypeLocal)
+    links[0].connect(Deaf(), dict(enumerate(servers)))
+    visit(servers, hub, 60, users=12, seed=1)
+    told = str(server.state())
+    server.receive(TypeNews(server.phase - 1, 2, 1, 4, good))
+    assert str(server.state()) == told
+    server.receive(TypeNews(server.phase, server.step, 1, 4, good))
+    assert str(server.state()) != told
 
 
 def test_what_a_digest_of_types_tells_of_itself() -> None:

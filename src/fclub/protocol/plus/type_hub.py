@@ -31,7 +31,7 @@ class TypeHub:
         self.sums: dict[int, Floats] = {}
         self.version = 0
         self.frozen: dict[int, Floats] = {}
-        self._asked: dict[int, int] = {}
+        self._asked: dict[int, tuple[int, int]] = {}
 
     def begin(self, server: int, beginning: Beginning) -> None:
         """A lost store's sums stay; any other one sends all of its own again."""
@@ -48,7 +48,7 @@ class TypeHub:
         if message.types != self.types or message.step < 0:
             raise InvalidMessage(f"sums over {message.types} types at step {message.step}")
         self.sums[server] = read_values(message.sums, self.types, self.dim)
-        self._asked[server] = message.step
+        self._asked[server] = message.phase, message.step
         self.version += 1
 
     def answer(self, link: Downlink) -> bool:
@@ -64,7 +64,7 @@ class TypeHub:
             for server, step in asked.items():
                 others = [sums for other, sums in known.items() if other != server]
                 news = to_bytes(self._added(others))
-                link.to_local(server, TypeNews(step, len(others), self.types, news))
+                link.to_local(server, TypeNews(*step, len(others), self.types, news))
         return True
 
     def _added(self, sums: list[Floats]) -> Floats:
@@ -126,7 +126,10 @@ class TypeHub:
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.sums = {server: arrays[f"types{server}"] for server in values["servers"]}
         self.frozen = {server: arrays[f"frozen{server}"] for server in values.get("frozen", [])}
-        self.version, self._asked = int(values["version"]), dict(values["asked"])
+        self.version, self._asked = (
+            int(values["version"]),
+            {server: (phase, step) for server, (phase, step) in values["asked"]},
+        )
 
 
 def _within(gram: Matrix, count: int) -> Matrix:

@@ -249,8 +249,14 @@ class TypeLocal:
         self._believe(beliefs)
 
     def _adopt(self, message: TypeNews) -> None:
-        """Move types by the sums of all servers, and send the next ones."""
-        if not self.unanswered or message.step != self.step or message.servers < 0:
+        """Move types by the sums of all servers, and send the next ones.
+
+        A late answer is of no use: the server has gone on without it.
+        """
+        asked = message.phase, message.step
+        if asked < (self.phase, self.step):
+            return
+        if not self.unanswered or asked != (self.phase, self.step) or message.servers < 0:
             raise InvalidMessage(f"sums of others for step {message.step}, which was not asked for")
         if message.types != self.rules.types:
             raise InvalidMessage(f"sums over {message.types} types")

@@ -60,8 +60,9 @@ class TypeDigest(Message, frozen=True, array_like=True, tag="types"):
 
 
 class TypeNews(Message, frozen=True, array_like=True, tag="type-news"):
-    """The answer: what the other `servers` have sent, added up; their number is sent along."""
+    """The answer to a step of a phase: what the other `servers` have sent, added up; and their number."""
 
+    phase: int
     step: int
     servers: int
     types: int
