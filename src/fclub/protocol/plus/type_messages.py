@@ -60,7 +60,7 @@ class TypeDigest(Message, frozen=True, array_like=True, tag="types"):
 
 
 class TypeNews(Message, frozen=True, array_like=True, tag="type-news"):
-    """The answer to a step of a phase: what the other `servers` have sent, added up; and their number."""
+    """The answer to a step of a phase: what the other `servers`, so many, have sent, added up."""
 
     phase: int
     step: int
