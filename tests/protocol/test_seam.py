@@ -76,6 +76,22 @@ class Live:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+def test_servers_of_events_have_no_slots(name: str) -> None:
+    live = Live(name)
+    place = Place("0", live.link.uplink(0), NoNoise(), live.ledger, np.random.default_rng(0))
+    family = live.family
+    simulated = family.local_server(place, family.users(3), live=False)
+    assert [server.slotted for server in (*live.locals, simulated)] == [None] * 3
+
+
+def test_servers_of_types_have_no_slots() -> None:
+    family = make_family("fclub-plus", SHAPE, {"few": 1})
+    link = Recording(family)
+    place = Place("0", link.uplink(0), NoNoise(), family.ledger(True), np.random.default_rng(0))
+    assert family.local_server(place, family.users(3), live=False).slotted is None
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_live_servers_are_served_learn_and_share(name: str) -> None:
     live = Live(name)
     live.visit(200)

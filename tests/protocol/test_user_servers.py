@@ -28,7 +28,7 @@ from fclub.protocol.plus.slots import PERIOD
 from fclub.protocol.plus.type_messages import Release, Released, read_noised, write_types
 from fclub.protocol.plus.user_global import KEPT, UserGlobal
 from fclub.protocol.plus.user_local import UserLocal
-from fclub.protocol.seam import Place, Shape, Slotted
+from fclub.protocol.seam import Place, Shape
 
 DIM, HALF = 3, float(np.sqrt(0.5))
 PAIR: dict[str, Any] = {"unit": "user", "level": "transcript", "types": 4, "delta": 1e-5}
@@ -104,11 +104,12 @@ class Live:
             server, row = self.locals[t % len(self.locals)], int(rng.integers(users))
             while row >= len(server.counts):
                 server.add_user()
-            assert isinstance(server, Slotted)
-            server.arrive()
-            slot = server.due_slot()
+            slotted = server.slotted
+            assert slotted is not None
+            slotted.arrive()
+            slot = slotted.due_slot()
             if slot is not None:
-                server.release(slot)
+                slotted.release(slot)
             items = offer(rng)
             choices.append(server.recommend(row, items))
             x, silent = items[choices[-1]], rng.random() >= answered

@@ -51,6 +51,7 @@ class LonelyLocal:
 
     unanswered = paused = False
     used = 0
+    slotted = None
 
     def __init__(self, place: Place, users: Packed, ridge: float) -> None:
         self.place, self.users, self.room, self.ridge = place, users, users, ridge

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -144,6 +144,10 @@ class LocalServer(Protocol):
     def used(self) -> int:
         """The last phase that was reported, or what says the same of slots; 0 without both."""
 
+    @property
+    def slotted(self) -> Slotted | None:
+        """The same server, if it releases whole users in slots."""
+
     def bound(self, row: int) -> Bound:
         """What `recommend` scores items with for this user, as a copy that nothing changes."""
 
@@ -201,7 +205,6 @@ class LocalServer(Protocol):
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None: ...
 
 
-@runtime_checkable
 class Slotted(Protocol):
     """A local server that releases whole users in slots, each of which it may compute once, ever.
 
@@ -214,6 +217,10 @@ class Slotted(Protocol):
 
     def period_start(self, now: float) -> int:
         """The number up to which slots cannot be used any more in the period of this time."""
+
+    @property
+    def used(self) -> int:
+        """The number of the last slot that was used, or given up."""
 
     def due_slot(self) -> int | None:
         """The slot that the numbers of visits and users call for now: both are public."""

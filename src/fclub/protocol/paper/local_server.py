@@ -39,7 +39,7 @@ from fclub.protocol.paper.accounts import Accounts
 from fclub.protocol.paper.detection import Detector, serve_guests
 from fclub.protocol.paper.messages import ClusterStatistics, Download, Plan, Report, Upload
 from fclub.protocol.paper.staged import Staged
-from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
+from fclub.protocol.seam import Beginning, Bound, LocalOverview, Slotted, State
 
 
 class PaperLocal:
@@ -149,6 +149,10 @@ class PaperLocal:
             held, self.held = self.held, []
             for c, statistics in held:
                 self._hand_out(c, statistics)
+
+    @property
+    def slotted(self) -> Slotted | None:
+        return None
 
     @property
     def used(self) -> int:

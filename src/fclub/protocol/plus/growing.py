@@ -16,7 +16,7 @@ from fclub.protocol.plus.slots import period_start
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
 from fclub.protocol.plus.type_messages import Released
 from fclub.protocol.plus.user_local import UserLocal
-from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
+from fclub.protocol.seam import Beginning, Bound, LocalOverview, Slotted, State
 
 
 class GrowingLocal:
@@ -61,6 +61,10 @@ class GrowingLocal:
 
     def withhold(self, row: int, x: Vector, y: float) -> None:
         self.server.withhold(row, x, y)
+
+    @property
+    def slotted(self) -> Slotted | None:
+        return None
 
     def pause(self) -> None:
         self.server.pause()
@@ -163,6 +167,10 @@ class GrowingUsers(GrowingLocal):
         """A lost store of this name may have been large: what it is told is nothing to a small one."""
         if self.grown is not None or not isinstance(message, Released):
             super().receive(message)
+
+    @property
+    def slotted(self) -> Slotted | None:
+        return self
 
     def arrive(self) -> None:
         if self.grown is None:

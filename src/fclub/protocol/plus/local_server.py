@@ -34,7 +34,7 @@ from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.messages import Digest, News, ReleasedSums, Shares, check_share, read_released
 from fclub.protocol.plus.releases import Releases, variances_by_entry
 from fclub.protocol.plus.rules import PlusRules
-from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
+from fclub.protocol.seam import Beginning, Bound, LocalOverview, Slotted, State
 
 EFFORT = 40_000
 """User visits per detection: fewer sweeps where there are many users."""
@@ -143,6 +143,10 @@ class PlusLocal:
         before = Statistics.of(self.users, row).copy()
         self.observe(row, x, y)
         self.releases.withhold(row, Statistics.of(self.users, row) - before)
+
+    @property
+    def slotted(self) -> Slotted | None:
+        return None
 
     def pause(self) -> None:
         self.paused = True

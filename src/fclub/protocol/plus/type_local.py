@@ -36,7 +36,7 @@ from fclub.protocol.plus.type_messages import (
     to_bytes,
     write_sums,
 )
-from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
+from fclub.protocol.seam import Beginning, Bound, LocalOverview, Slotted, State
 
 EXCHANGES = 3
 """How often servers send their sums in a phase; each time the types of all servers move."""
@@ -149,6 +149,10 @@ class TypeLocal:
     def withhold(self, row: int, x: Vector, y: float) -> None:
         """Exact sums promise nothing."""
         self.observe(row, x, y)
+
+    @property
+    def slotted(self) -> Slotted | None:
+        return None
 
     def pause(self) -> None:
         self.paused = True

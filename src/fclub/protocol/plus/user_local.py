@@ -20,7 +20,7 @@ from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.slots import SlotReleases, period_start
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
 from fclub.protocol.plus.type_messages import ReadTypes, Released, read_types
-from fclub.protocol.seam import Beginning, State
+from fclub.protocol.seam import Beginning, Slotted, State
 
 
 class UserLocal(TypeLocal):
@@ -55,6 +55,10 @@ class UserLocal(TypeLocal):
     @property
     def visits(self) -> int:
         return self.observations if self.clock is None else self.arrivals
+
+    @property
+    def slotted(self) -> Slotted | None:
+        return self
 
     def arrive(self) -> None:
         self.arrivals += 1

@@ -25,7 +25,7 @@ from fclub.protocol.plus.messages import check_share, read_released
 from fclub.protocol.plus.releases import Releases, variances_by_entry
 from fclub.protocol.pooled.messages import Others, Sums
 from fclub.protocol.pooled.rules import PooledRules
-from fclub.protocol.seam import Beginning, Bound, LocalOverview, State
+from fclub.protocol.seam import Beginning, Bound, LocalOverview, Slotted, State
 
 CLUSTER = 0
 """The id and the global cluster of everybody."""
@@ -101,6 +101,10 @@ class PooledLocal:
             covered.gram[row] += part.gram
             covered.moment[row] += part.moment
             covered.counts[row] += part.count
+
+    @property
+    def slotted(self) -> Slotted | None:
+        return None
 
     def pause(self) -> None:
         self.paused = True

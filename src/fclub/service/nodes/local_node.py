@@ -123,12 +123,13 @@ class LocalNode(Node):
         row = self.rows.get(user)
         if row is None:
             row = self._add_user(user)
-        if isinstance(self.server, Slotted):
-            self.server.arrive()
+        server = self.server.slotted
+        if server is not None:
+            server.arrive()
             self._log("visit", "", b"")
-            start = self.server.period_start(time.time())
-            if start > self.server.used:
-                self._forgo(self.server, start)
+            start = server.period_start(time.time())
+            if start > server.used:
+                self._forgo(server, start)
             self._ask_for_slot()
         return row
 
@@ -182,19 +183,20 @@ class LocalNode(Node):
 
     def _ask_for_slot(self) -> bool:
         """Ask whether this process may use the slot that is due, if one is and both sides agree."""
-        slot = self.server.due_slot() if isinstance(self.server, Slotted) and not self.paused else None
-        if slot is None or not isinstance(self.server, Slotted):
+        server = self.server.slotted
+        slot = None if server is None or self.paused else server.due_slot()
+        if server is None or slot is None:
             return False
-        number = self.server.slot_number(slot)
+        number = server.slot_number(slot)
         ask = Ask(VERSION, self.name, self.channel.session, self.handshake.process, number)
         self.changes.letters.append((GLOBAL, encode_frame(ask)))
         return True
 
     def _granted(self, grant: Grant) -> None:
         """Compute the slot, or know that another process has it; what is not due any more is void."""
-        server = self.server
+        server = self.server.slotted
         self.channel.check_session(grant.session)
-        if self.paused or grant.process != self.handshake.process or not isinstance(server, Slotted):
+        if self.paused or grant.process != self.handshake.process or server is None:
             return
         slot = server.due_slot()
         if slot is None or server.slot_number(slot) != grant.slot:
@@ -366,8 +368,9 @@ class LocalNode(Node):
         self._go_on()
         self._log("agree", GLOBAL, b"")
         self.handshake.standing, self.handshake.sure = Standing(AGREED), True
-        if isinstance(self.server, Slotted) and used - 1 > self.server.used:
-            self._forgo(self.server, used - 1)
+        server = self.server.slotted
+        if server is not None and used - 1 > server.used:
+            self._forgo(server, used - 1)
         self._ask_for_slot()
         self._send_again(self.channel)
         early, self.handshake.early = self.handshake.early, {}
@@ -445,15 +448,16 @@ class LocalNode(Node):
         self.past.committed(changes)
 
     def _replay(self, kind: str, source: str, body: bytes) -> None:
+        server = self.server.slotted
         match kind:
             case "user":
                 self.server.add_user()
-            case "visit" if isinstance(self.server, Slotted):
-                self.server.arrive()
-            case "slot" if isinstance(self.server, Slotted):
-                self.server.release(json.loads(body))
-            case "forgo" if isinstance(self.server, Slotted):
-                self.server.forgo(json.loads(body))
+            case "visit" if server is not None:
+                server.arrive()
+            case "slot" if server is not None:
+                server.release(json.loads(body))
+            case "forgo" if server is not None:
+                server.forgo(json.loads(body))
             case "observe" | "withhold":
                 row, reward = struct.unpack_from("<qd", body)
                 x: Vector = np.frombuffer(body, offset=16).copy()
