@@ -120,7 +120,7 @@ class UserLocal(TypeLocal):
     def _play(self, phase: int) -> None:
         """A phase of a simulation: learn every second time, after the answer if a slot is due."""
         slot = self.due_slot()
-        if phase % 2 == 0 and self.has_begun:
+        if phase % 2 == 0 and (self.has_begun or not self.phase):
             self._postponed = phase
         if slot is not None:
             self.release(slot)
