@@ -23,7 +23,7 @@ from fclub.protocol.plus.type_messages import read_sums, read_values
 from fclub.protocol.seam import LocalServer, Place, Shape
 
 DIM, HALF = 3, float(np.sqrt(0.5))
-PRIVATE = {"first_release": 4, "release_ratio": 1.5}
+PRIVATE: dict[str, Any] = {"first_release": 4, "release_ratio": 1.5}
 """Their noise source is silent, so that it does not hide what is released."""
 
 
@@ -40,6 +40,8 @@ class Alone:
 
     def __init__(self, name: str, **parameters: Any) -> None:
         private = PRIVATE if name.startswith("cdp") else {}
+        if name == "cdp-fclub-plus":
+            private = private | {"unit": "event"}
         self.private = bool(private)
         family = make_family(name, Shape(DIM, 8, HALF), private | parameters)
         self.link = Recording(family.decode)
