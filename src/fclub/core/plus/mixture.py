@@ -144,7 +144,7 @@ def _propose_spread(old: float, rng: np.random.Generator) -> tuple[float, float]
     place += 1 if rng.random() < 0.5 else -1
     if not 0 <= place < SPREADS.shape[0]:
         return old, 0.0
-    return SPREADS[place], EQUAL * ((place == 0) - (old == 0.0))
+    return SPREADS[place], EQUAL * (float(place == 0) - float(old == 0.0))
 
 
 @inner
