@@ -377,3 +377,12 @@ def test_noisy_information_is_not_overconfident(std: float, count: int, norm: fl
         ranks += int(np.linalg.matrix_rank(Q))
     assert ranks > 300, "some directions are known"
     assert total < ranks * (1.0 + 4.0 * np.sqrt(2.0 / ranks))
+
+
+def test_evidence_of_extreme_precisions() -> None:
+    """Determinants beyond what a double can hold, and matrices that are no precisions."""
+    zero, work = np.zeros(4), np.empty((4, 4))
+    for size in (1e60, 1e-60):
+        found = log_evidence(np.diag(np.full(4, size)), zero, work)
+        assert found == pytest.approx(-2.0 * np.log(size))
+    assert np.isnan(log_evidence(np.diag([1.0, -1.0, 1.0, 1.0]), zero, work))

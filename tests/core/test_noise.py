@@ -96,3 +96,9 @@ def test_increments_are_not_independent_of_the_past() -> None:
     increments = np.diff(np.array([np.zeros((3, 3)), *sums]), axis=0)
     np.testing.assert_array_equal(increments.sum(axis=0), sums[-1])
     assert np.all(np.abs(sums[-1]) < 8)
+
+
+def test_no_entries_need_no_noise() -> None:
+    nothing = np.empty((0, 0))
+    draw_symmetric(np.random.default_rng(0), 1.0, nothing)
+    assert nothing.shape == (0, 0)

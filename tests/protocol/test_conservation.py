@@ -210,3 +210,12 @@ def test_a_full_tree_keeps_data_back() -> None:
         check_books(policy)
     assert policy.communications.uploads <= allowed
     assert policy.pack().local.buffer_count[0] > 0
+
+
+def test_private_rounds_are_compiled_too() -> None:
+    """Observations are rounded before they are learned; the readable loop does the same."""
+    environment = fclub.make_environment("synthetic", users=4, clusters=2, servers=2, dim=3, items=3)
+    fast, readable = (
+        fclub.simulate("cdp-fclub-dc", environment, 40, seed=1, fast=fast) for fast in (True, False)
+    )
+    assert fast.regret[-1] == readable.regret[-1]

@@ -16,7 +16,7 @@ from fclub.protocol.federation import Federation
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, write_id, write_statistics
 from fclub.protocol.pooled.messages import Sums
-from fclub.protocol.seam import Shape
+from fclub.protocol.seam import Place, Shape
 
 DIM, HALF = 3, float(np.sqrt(0.5))
 SOON: dict[str, float | str] = {"first_release": 5, "release_ratio": 1.5}
@@ -117,3 +117,19 @@ def test_one_vector_for_all_is_learned_together() -> None:
         for name in ("cdp-homo", "linucb")
     )
     assert shared < 0.6 * alone
+
+
+def test_a_server_without_a_constant_starts_without_users() -> None:
+    family = make_family("cdp-homo", Shape(DIM, 4, None), SOON)
+    link = Recording(family.decode)
+    link.sent = []
+    rng = np.random.default_rng(0)
+    place = Place("0", link.uplink(0), NoNoise(), family.ledger(seeded=True), rng)
+    server = family.local_server(place, family.users(0), live=False)
+    assert server.overview() == []
+    server.add_user()
+    server.observe(0, np.array([0.5, 0.25, 0.0]), 1.0)
+    again = family.local_server(place, family.users(0), live=False)
+    again.restore(*server.state())
+    np.testing.assert_array_equal(again.theta, server.theta)
+    assert again.theta.shape == (1, DIM)

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fclub
+from fclub.core.lattice import STEP
 from fclub.core.paper.ucb import Rules, make_rules, ridge_bounds, tree_bounds
 from fclub.core.statistics import Statistics
 from fclub.core.types import Floats
 from fclub.errors import InvalidMessage
-from fclub.protocol.messages import MAX_COUNT
+from fclub.protocol.messages import MAX_COUNT, check_statistics
 from fclub.protocol.paper.messages import check_report, check_upload
 
 DIM = 3
@@ -87,3 +88,11 @@ def test_a_noisy_report_must_be_definite() -> None:
     loud = private._replace(noise_std=10 * shift)
     with pytest.raises(InvalidMessage, match="indefinite"):
         check_report(1, 1, [(0, Statistics(torn, np.zeros(DIM), 1))], loud)
+
+
+def test_released_statistics_lie_on_the_lattice() -> None:
+    """What carries noise is a whole number of lattice steps; anything else was not drawn as it must."""
+    off = Statistics(np.eye(2) * 0.5 + STEP / 3.0, np.zeros(2), 4)
+    check_statistics(off, 0.0, 0.0)
+    with pytest.raises(InvalidMessage, match="not on the lattice"):
+        check_statistics(off, 0.0, 1.0)

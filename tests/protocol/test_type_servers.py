@@ -380,3 +380,21 @@ def test_what_a_digest_of_types_tells_of_itself() -> None:
     counts = [int.from_bytes(part.statistics, "little") for part in message.parts()]
     assert counts == [round(visits) for visits in sums.visits]
     assert decode(fclub.protocol.messages.encode(message)) == message
+
+
+def test_exact_sums_have_nothing_to_withhold() -> None:
+    (one, other), _, _ = live()
+    x = np.array([0.5, 0.25, HALF])
+    for server in (one, other):
+        visit([server], live()[1], 40, users=6)
+    one.observe(0, x, 1.0)
+    other.withhold(0, x, 1.0)
+    np.testing.assert_array_equal(one.server.users.gram, other.server.users.gram)
+
+
+def test_what_was_sent_of_types_is_restored() -> None:
+    _, hub, _ = live()
+    arrays, values = hub.state()
+    values["sent"] = [[0, [[["type", 2], 7]]]]
+    hub.restore(arrays, values)
+    assert hub.state()[1]["sent"] == [(0, [(("type", 2), 7)])]

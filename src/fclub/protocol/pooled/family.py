@@ -26,7 +26,7 @@ from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Message
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.family import REHEARSAL, Deviations, LevelName, Prior, Variance
-from fclub.protocol.plus.releases import ExactReleases, PrivateReleases, Releases
+from fclub.protocol.plus.releases import PrivateReleases, Releases
 from fclub.protocol.pooled import messages
 from fclub.protocol.pooled.global_server import PooledGlobal
 from fclub.protocol.pooled.local_server import PooledLocal
@@ -145,8 +145,7 @@ class PooledFamily:
         return PooledRounds(federation)
 
     def _releases(self, place: Place, own: Packed) -> Releases:
-        if place.ledger is None:
-            return ExactReleases(own)
+        assert place.ledger is not None
         return PrivateReleases(own, self.plan, place.noise, place.ledger, place.name)
 
 
