@@ -144,7 +144,12 @@ def _propose_spread(old: float, rng: np.random.Generator) -> tuple[float, float]
     place += 1 if rng.random() < 0.5 else -1
     if not 0 <= place < SPREADS.shape[0]:
         return old, 0.0
-    return SPREADS[place], EQUAL * (float(place == 0) - float(old == 0.0))
+    odds = 0.0
+    if place == 0:
+        odds += EQUAL
+    if old == 0.0:
+        odds -= EQUAL
+    return SPREADS[place], odds
 
 
 @inner
