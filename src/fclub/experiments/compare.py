@@ -34,7 +34,8 @@ class Comparison:
     ('policy', 'regret', 'reward', 'messages', 'clusters')
     >>> result.to_pandas().groupby("policy").seed.nunique().to_dict()
     {'club': 2, 'linucb': 2}
-    >>> result.traces["club"][1]
+    >>> _, second = result.traces["club"]
+    >>> second
     <Trace of club in synthetic, seed 1: 300 rounds, regret ...>
     """
 
