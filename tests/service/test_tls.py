@@ -22,6 +22,7 @@ from fclub.service.monitoring import Monitor
 from fclub.service.settings import Nats
 
 from .certificates import Authority
+from .conftest import wait_for
 
 
 @pytest.fixture
@@ -119,6 +120,6 @@ def test_http_over_tls(tmp_path: Path, authority: Authority) -> None:
         with httpx.Client(
             verify=context, transport=httpx.HTTPTransport(verify=context, retries=8)
         ) as client:
-            assert msgspec.json.decode(client.get(url).content)["status"] == "ok"
+            wait_for(lambda: msgspec.json.decode(client.get(url).content)["status"] == "ok")
     finally:
         server.stop()

@@ -46,7 +46,8 @@ def snap(x: Vector, constant: float) -> Vector:
 
 def is_whole(sums: Floats) -> bool:
     """Whether all of these are multiples of `STEP`."""
-    steps = sums / STEP
+    with np.errstate(over="ignore"):  # what overflows is infinite, and so not whole
+        steps = sums / STEP
     return bool(np.all(np.isfinite(steps)) and np.array_equal(steps, np.rint(steps)))
 
 
