@@ -212,10 +212,11 @@ def test_a_full_tree_keeps_data_back() -> None:
     assert policy.pack().local.buffer_count[0] > 0
 
 
-def test_private_rounds_are_compiled_too() -> None:
-    """Observations are rounded before they are learned; the readable loop does the same."""
+@pytest.mark.parametrize("name", ["cdp-fclub-dc", "fclub-dc"])
+def test_compiled_rounds_are_those_of_servers(name: str) -> None:
+    """Private ones round observations before they learn them, as servers do."""
     environment = fclub.make_environment("synthetic", users=4, clusters=2, servers=2, dim=3, items=3)
     fast, readable = (
-        fclub.simulate("cdp-fclub-dc", environment, 40, seed=1, fast=fast) for fast in (True, False)
+        fclub.simulate(name, environment, 40, seed=1, fast=fast) for fast in (True, False)
     )
     assert fast.regret[-1] == readable.regret[-1]

@@ -84,6 +84,14 @@ def test_servers_of_events_have_no_slots(name: str) -> None:
     assert [server.slotted for server in (*live.locals, simulated)] == [None] * 3
 
 
+def test_servers_of_whole_users_have_slots() -> None:
+    family = make_family("cdp-fclub-plus", SHAPE, {"level": "interactive"})
+    link = Recording(family)
+    place = Place("0", link.uplink(0), NoNoise(), family.ledger(True), np.random.default_rng(0))
+    server = family.local_server(place, family.users(0), live=True)
+    assert server.slotted is server
+
+
 def test_servers_of_types_have_no_slots() -> None:
     family = make_family("fclub-plus", SHAPE, {"few": 1})
     link = Recording(family)

@@ -121,11 +121,10 @@ def _draw_common(
     if population.spread[0] > 0.0:
         for u in range(n):
             draw_deviation(users, u, centres[place[labels[u]]], rng, lower, deviations[u])
-        for k in range(others):
-            if slots.telling[slots.outside + k]:
-                centre = centres[place[slots.outside + k]]
-                draw_deviation(known, k, centre, rng, lower, deviations[seen])
-                seen += 1
+        for k in np.flatnonzero(slots.telling[slots.outside : slots.outside + others]):
+            centre = centres[place[slots.outside + k]]
+            draw_deviation(known, k, centre, rng, lower, deviations[seen])
+            seen += 1
     draw_population(population, centres[:used], deviations[:seen], rng)
     before, old = _fill(slots, users, known, labels, population), population.spread[0]
     new, odds = _propose_spread(old, rng)
