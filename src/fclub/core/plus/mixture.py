@@ -123,7 +123,7 @@ def _draw_common(
             draw_deviation(users, u, centres[place[labels[u]]], rng, lower, deviations[u])
         for k in np.flatnonzero(slots.telling[slots.outside : slots.outside + others]):
             centre = centres[place[slots.outside + k]]
-            draw_deviation(known, k, centre, rng, lower, deviations[seen])
+            draw_deviation(known, int(k), centre, rng, lower, deviations[seen])
             seen += 1
     draw_population(population, centres[:used], deviations[:seen], rng)
     before, old = _fill(slots, users, known, labels, population), population.spread[0]
