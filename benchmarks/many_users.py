@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
 
 from fclub import Trace
-from fclub.core.types import Vector
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.results import Results
 from fclub.experiments.run.runner import run
+from fclub.experiments.study.advice import interval
 from fclub.parameters import Parameter
 
 EXACT, PRIVATE = "fclub-plus", "cdp-fclub-plus"
@@ -154,7 +152,7 @@ class Outcome:
     row: str
     goal: Goal
     mean: float
-    half: float
+    half: float | None
 
     @property
     def met(self) -> bool:
@@ -165,7 +163,7 @@ class Outcome:
         """A row of the table in Markdown."""
         goal = self.goal
         ratio = f"{goal.policy} / {goal.rival}"
-        found = f"{self.mean:.3f} ± {self.half:.3f}"
+        found = f"{self.mean:.3f}" + ("" if self.half is None else f" ± {self.half:.3f}")
         return (
             f"| {self.row} | {ratio} | {found} | {goal.bound:g} | {'met' if self.met else 'missed'} |"
         )
@@ -175,14 +173,6 @@ class Outcome:
         goal = self.goal
         parts = {"policy": goal.policy, "rival": goal.rival, "bound": goal.bound}
         return {"row": self.row, **parts, "mean": self.mean, "half": self.half, "met": self.met}
-
-
-def interval(ratios: Vector) -> float:
-    """Half the width of the 90 % interval of the mean; infinite for one seed."""
-    if len(ratios) < 2:
-        return float("inf")
-    deviation = float(ratios.std(ddof=1))
-    return float(student.ppf(0.95, len(ratios) - 1)) * deviation / sqrt(len(ratios))
 
 
 def judge(name: str, traces: Mapping[str, list[Trace]]) -> list[Outcome]:
@@ -217,6 +207,26 @@ def play(
     return run(experiment, jobs=jobs, results=results)
 
 
+def record(
+    world: str,
+    names: Iterable[str],
+    play: Callable[[str], tuple[list[Outcome], dict[str, list[Trace]]]],
+    path: Path | None,
+) -> None:
+    """Print both tables row by row, and write the goals to a file if one is named."""
+    print(f"| {world} | regret of | ratio, 90 % | bound | |\n|---|---|---|---|---|")
+    outcomes, costs = [], []
+    for name in names:
+        found, traces = play(name)
+        outcomes += found
+        print("\n".join(outcome.line() for outcome in found), flush=True)
+        costs += [cost(name, label, runs) for label, runs in traces.items()]
+    print(f"\n| {world} | policy | regret | messages | µs a round |\n|---|---|---|---|---|")
+    print("\n".join(costs))
+    if path is not None:
+        path.write_text(json.dumps([outcome.document() for outcome in outcomes], indent=1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -235,21 +245,13 @@ def main() -> None:
     def wanted(goal: Goal) -> bool:
         return options.policies is None or (options.policies == "exact") == (goal.policy == EXACT)
 
-    print("| users x visits | regret of | ratio, 90 % | bound | |")
-    print("|---|---|---|---|---|")
-    outcomes, costs = [], []
-    for name in options.only or ROWS:
+    def played(name: str) -> tuple[list[Outcome], dict[str, list[Trace]]]:
         count = options.seeds if ROWS[name].users < 20_000 else max(options.seeds // 2, 1)
         seeds = tuple(range(options.first, options.first + count))
         traces = play(name, seeds, wanted, options.jobs, options.out)
-        found = judge(name, traces)
-        outcomes += found
-        print("\n".join(outcome.line() for outcome in found), flush=True)
-        costs += [cost(name, label, runs) for label, runs in traces.items()]
-    print("\n| users x visits | policy | regret | messages | µs a round |\n|---|---|---|---|---|")
-    print("\n".join(costs))
-    if options.json:
-        options.json.write_text(json.dumps([outcome.document() for outcome in outcomes], indent=1))
+        return judge(name, traces), traces
+
+    record("users x visits", options.only or ROWS, played, options.json)
 
 
 if __name__ == "__main__":

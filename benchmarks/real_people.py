@@ -12,18 +12,18 @@ interrupted run continues.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from benchmarks.many_users import Goal, Outcome, cost, interval, total
+from benchmarks.many_users import Goal, Outcome, record, total
 
 from fclub import Trace
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.results import Results
 from fclub.experiments.run.runner import run
+from fclub.experiments.study.advice import interval
 
 EXACT, PRIVATE, ALONE, LINUCB = "fclub-plus", "cdp-fclub-plus", "cdp-fclub-plus alone", "linucb"
 RIVALS = (LINUCB, "homo-dc", "club", "popular")
@@ -82,21 +82,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     seeds = tuple(range(options.first, options.first + options.seeds))
-    print("| people x visits | regret of | ratio, 90 % | bound | |")
-    print("|---|---|---|---|---|")
-    outcomes, costs = [], []
-    for name in options.only or ROWS:
+
+    def played(name: str) -> tuple[list[Outcome], dict[str, list[Trace]]]:
         experiment = ROWS[name].experiment(seeds)
         kept = Results.create(options.out / name.replace(" ", "-"), experiment, resume=True)
         traces = run(experiment, jobs=options.jobs, results=kept)
-        found = judge(name, traces)
-        outcomes += found
-        print("\n".join(outcome.line() for outcome in found), flush=True)
-        costs += [cost(name, label, runs) for label, runs in traces.items()]
-    print("\n| people x visits | policy | regret | messages | µs a round |\n|---|---|---|---|---|")
-    print("\n".join(costs))
-    if options.json:
-        options.json.write_text(json.dumps([outcome.document() for outcome in outcomes], indent=1))
+        return judge(name, traces), traces
+
+    record("people x visits", options.only or ROWS, played, options.json)
 
 
 if __name__ == "__main__":

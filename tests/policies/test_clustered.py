@@ -1,5 +1,6 @@
 """CLUB and SCLUB beside slow versions written from their own papers: same choices, same clusters."""
 
+from abc import ABC, abstractmethod
 from itertools import combinations
 from typing import Any
 
@@ -13,7 +14,7 @@ def width(count: float) -> float:
     return np.sqrt((1 + np.log(1 + count)) / (1 + count))
 
 
-class Slow:
+class Slow(ABC):
     """One centralised clustering bandit over some users; statistics summed afresh every time."""
 
     def __init__(self, users: list[int], d: int, params: dict[str, Any]) -> None:
@@ -28,11 +29,11 @@ class Slow:
         b = sum(self.b[u] for u in users)
         return np.linalg.inv(M), np.linalg.solve(M, b), sum(self.T[u] for u in users)
 
-    def cluster(self, user: int) -> set[int]:
-        raise NotImplementedError
+    @abstractmethod
+    def cluster(self, user: int) -> set[int]: ...
 
-    def radius(self, count: int) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def radius(self, count: int) -> float: ...
 
     def recommend(self, user: int, items: np.ndarray) -> int:
         inverse, theta, count = self.estimate(self.cluster(user))

@@ -10,6 +10,7 @@ Noise is discrete and encoded sums are rounded to the lattice: docs/privacy.md h
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, sqrt
@@ -69,7 +70,7 @@ class Mechanism(Protocol):
 
 
 @dataclass(frozen=True)
-class _Noise:
+class _Noise(ABC):
     """What all mechanisms have."""
 
     releases: int
@@ -84,8 +85,8 @@ class _Noise:
         """How many releases are paid for once `releases` have been made."""
         return self.releases
 
-    def multiplier(self, releases: int) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def multiplier(self, releases: int) -> float: ...
 
     def charged(self, releases: int) -> float:
         return self.multiplier(self.paid(releases))

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.core.compiling import compiled, inner
-from fclub.core.kernels import invert
+from fclub.core.kernels import invert, product
 from fclub.core.types import Floats, Matrix, Vector
 
 
@@ -78,19 +78,6 @@ def make_work(dim: int) -> Work:
     matrices = np.empty((5, dim, dim))
     vectors = np.empty(dim), np.empty(dim + dim * (dim + 1) // 2)
     return Work(matrices[0], matrices[1], matrices[2], matrices[3], matrices[4], vectors[0], vectors[1])
-
-
-@inner
-def product(a: Matrix, b: Matrix, out: Matrix) -> None:
-    """out = ab."""
-    d = a.shape[0]
-    for i in range(d):
-        for j in range(d):
-            out[i, j] = 0.0
-        for k in range(d):
-            factor = a[i, k]
-            for j in range(d):
-                out[i, j] += factor * b[k, j]
 
 
 @inner

@@ -10,14 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.core.compiling import compiled, inner
-from fclub.core.kernels import add_matrix, log_determinant, trace
+from fclub.core.kernels import add_matrix, log_determinant, product, trace
 from fclub.core.plus.type_model import (
     TypeModel,
     Work,
     learn_row,
     make_work,
     own_share,
-    product,
     quadratic,
     row_length,
     weigh_types,

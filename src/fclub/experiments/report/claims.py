@@ -14,6 +14,7 @@ import numpy as np
 
 from fclub.experiments.report.bounds import PRINTED, make_theory
 from fclub.experiments.report.measured import Curve, Measured
+from fclub.experiments.study.advice import ALONE
 from fclub.experiments.study.study import Figure
 
 HOLDS, FAILS, PARTLY, OPEN = "holds", "does not hold", "holds in part", "not settled"
@@ -129,8 +130,6 @@ LOCAL = ("sclub", "club", "linucb")
 BASELINES = (*LOCAL, "homo", "homo-dc")
 LITTLE = 1.25
 """`A little worse` is read as at most a quarter more regret."""
-ALONE = "alone"
-"""The label of fclub-plus without sharing."""
 LINEAR = 0.9
 """Regret that grows with an exponent of at least this is called linear."""
 

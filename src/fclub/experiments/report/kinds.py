@@ -28,6 +28,7 @@ from fclub.experiments.report.charts import (
 from fclub.experiments.report.claims import OPEN, Claim
 from fclub.experiments.report.measured import Curve, Measured, relative
 from fclub.experiments.report.tables import Cell, Table, Value
+from fclub.experiments.study.advice import ALONE
 from fclub.experiments.study.study import Figure
 
 PAPER_MILLISECONDS: dict[str, dict[str, float]] = {
@@ -242,17 +243,15 @@ def gain(figure: Figure, measured: list[Measured]) -> Drawn:
     """Regret in units of that of the same policy alone, over visits per user."""
     drawn = Drawn()
     for m in measured:
-        users, alone = float(m.environment["users"]), m.curve(claims.ALONE, "regret")
-        rivals = [label for label in m.labels if label != claims.ALONE]
+        users, alone = float(m.environment["users"]), m.curve(ALONE, "regret")
+        rivals = [label for label in m.labels if label != ALONE]
         ratios = {label: relative(m.curve(label, "regret"), alone) for label in rivals}
         last = float(alone.t[-1]) / users
         lines = [
             _after_first_visits(label, curve, users, style_of(label, k))
             for k, (label, curve) in enumerate(ratios.items())
         ]
-        lines.append(
-            _after_first_visits(claims.ALONE, relative(alone, alone), users, Style(GREY, "dot"))
-        )
+        lines.append(_after_first_visits(ALONE, relative(alone, alone), users, Style(GREY, "dot")))
         drawn.charts.append(
             Chart(
                 f"{m.panel.key}-gain",

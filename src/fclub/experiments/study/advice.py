@@ -78,15 +78,19 @@ class Gain:
         return f"{self.policy}: {100 * share:.0f} % {word} regret than staying alone{sure}{doubt}."
 
 
+def interval(ratios: Floats) -> float | None:
+    """Half the width of the 90 % interval of their mean; None for one seed."""
+    if len(ratios) < 2:
+        return None
+    error = float(ratios.std(ddof=1)) / sqrt(len(ratios))
+    return float(student.ppf(0.5 + CONFIDENCE / 2, len(ratios) - 1)) * error
+
+
 def gains(regret: dict[str, Floats]) -> list[Gain]:
     """Every way to serve against `alone`, paired by seed."""
     found = []
     for policy, values in regret.items():
         if policy != ALONE:
             ratios = values / regret[ALONE]
-            half = None
-            if len(ratios) > 1:
-                spread = float(ratios.std(ddof=1)) / sqrt(len(ratios))
-                half = float(student.ppf(0.5 + CONFIDENCE / 2, len(ratios) - 1)) * spread
-            found.append(Gain(policy, float(ratios.mean()), half))
+            found.append(Gain(policy, float(ratios.mean()), interval(ratios)))
     return found

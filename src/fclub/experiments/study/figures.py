@@ -13,6 +13,7 @@ from fclub.environments.base import PLACEMENTS
 from fclub.environments.registry import make_environment
 from fclub.errors import DataMissing, UnknownName
 from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
+from fclub.experiments.study.advice import ALONE
 from fclub.experiments.study.study import Figure, Panel
 from fclub.parameters import Parameter
 from fclub.policies.registry import POLICIES
@@ -254,7 +255,7 @@ def pays(scale: Scale) -> Figure:
     """The same model alone, federated without noise, and with noise for users or for events."""
     strict: dict[str, Parameter] = {"delta": 1e-5, "level": "transcript"}
     plain = {
-        "alone": Setting("fclub-plus", {"share": False}),
+        ALONE: Setting("fclub-plus", {"share": False}),
         "fclub-plus": Setting("fclub-plus"),
     }
     panels = []

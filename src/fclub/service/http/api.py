@@ -268,7 +268,7 @@ class PrivacyView(msgspec.Struct, frozen=True):
 
 
 class LinkView(msgspec.Struct, frozen=True):
-    """Messages to and from the global server in this session; `unanswered`: a report without its plan.
+    """Messages to and from the global server since both agreed; `unanswered`: a report without a plan.
 
     `state` tells whether both sides agree where they stand, `reason` why not. `begun` tells why the
     session began.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from fclub.service.store.items_file import AT_ONCE, read_items
 from fclub.service.store.store import UNREADABLE, Store, read_meta
 
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
+ENTROPY_BITS = 128
 DAMAGE = (UNREADABLE, struct.error, msgspec.DecodeError, LookupError, TypeError, ValueError)
 """What reading a damaged store can raise."""
 
@@ -90,7 +92,8 @@ def local_node(
     source = noise or (DiscreteNoise() if family.privacy else NoNoise())
     if family.privacy:
         require_exact(source)
-    rng, recorded = rng or np.random.default_rng(), RecordedNoise(source)
+    rng = rng or np.random.default_rng(secrets.randbits(ENTROPY_BITS))
+    recorded = RecordedNoise(source)
     fingerprint, store = _fingerprint(settings.model), _open(settings.store, "local", create)
 
     def make() -> LocalNode:

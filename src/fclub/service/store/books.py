@@ -38,7 +38,7 @@ class Books:
             ledger.sink = self._pending.append
 
     def post(self, message: Message, session: int, changes: Changes) -> None:
-        """A message of this session is about to be stored, and with it what was entered for it."""
+        """A message is about to be stored, and with it what was entered for it."""
         self.sent += 1
         parts = message.parts()
         kind, now = type(message).__name__.lower(), time.time()
