@@ -22,6 +22,15 @@ def test_all_policies_are_listed_with_defaults() -> None:
     assert listed["linucb"]["parameters"] == dict(POLICIES["linucb"].defaults)
 
 
+def test_no_value_is_cut_on_a_narrow_screen() -> None:
+    shown = RUN.invoke(app, [], env={"COLUMNS": "80"}).stdout
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    words = shown.replace(",", " ").split()
+    for kind in POLICIES.values():
+        assert {f"{key}={value}" for key, value in kind.defaults.items()} <= set(words)
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_parameter_is_explained(name: str) -> None:
     shown = RUN.invoke(app, [name]).stdout

@@ -41,6 +41,10 @@ def test_what_a_ledger_spent(tmp_path: Path) -> None:
     assert answer["spent"] == [[ledger.spent(0.01), 0.01], [ledger.spent(1e-5), 1e-5]]
     assert answer["unaccounted"] == ["raw-partition"]
     assert (answer["streams"], answer["releases"], answer["observations"]) == (1, 1, 30)
+    shown = runner.invoke(privacy.app, arguments[:2]).stdout
+    assert "raw-partition" in shown
+    assert "ε = 1 at δ = 0.1" in shown
+    assert "Flag" not in shown
 
 
 def test_levels_are_explained() -> None:

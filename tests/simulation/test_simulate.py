@@ -131,6 +131,11 @@ def test_bad_arguments(rounds: int, seed: int) -> None:
         fclub.simulate("linucb", small(), rounds, seed=seed)
 
 
+def test_a_fraction_of_a_round_is_refused_as_such() -> None:
+    with pytest.raises(InvalidSetting, match="rounds must be a whole number"):
+        fclub.simulate("linucb", small(), 1000.0)  # type: ignore[arg-type]
+
+
 class Walked(Synthetic):
     def pack(self) -> Any:
         """Has to be played visit by visit."""

@@ -28,12 +28,23 @@ def _described(kind: type[Policy]) -> dict[str, Any]:
 
 
 def _all() -> Table:
-    table = Table("policy", "what it is", "switches", "parameters (defaults)")
-    for name, kind in POLICIES.items():
-        switches = "\n".join(f"{key}: {value}" for key, value in kind.switches.items())
-        defaults = ", ".join(f"{key}={value}" for key, value in kind.defaults.items())
-        table.add_row(name, kind.summary(), switches, defaults)
+    """Every word has room, so that no value is cut."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), leading=1)
+    rows = [(name, _in_words(kind), _defaults(kind)) for name, kind in POLICIES.items()]
+    for header, *cells in zip(("policy", "what it is", "parameters"), *rows, strict=True):
+        table.add_column(header, min_width=max(len(word) for cell in cells for word in cell.split()))
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def _in_words(kind: type[Policy]) -> str:
+    switches = ", ".join(f"{key} {value}" for key, value in kind.switches.items())
+    return f"{kind.summary()}\n{switches}".rstrip()
+
+
+def _defaults(kind: type[Policy]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in kind.defaults.items())
 
 
 def _one(kind: type[Policy]) -> Table:

@@ -27,8 +27,24 @@ def _show(rows: dict[str, object], as_json: bool) -> None:
         return
     table = Table(show_header=False)
     for name, value in rows.items():
-        table.add_row(name, f"{value:.6g}" if isinstance(value, float) else str(value))
+        table.add_row(name, _words(value))
     Console().print(table)
+
+
+def _words(value: object) -> str:
+    """A value for people: pairs of numbers are an ε and a δ."""
+    match value:
+        case [float() | int() as epsilon, float() | int() as delta]:
+            return f"ε = {epsilon:.6g} at δ = {delta:g}"
+        case list() | tuple():
+            return "\n".join(map(_words, value)) or "nothing"
+        case dict():
+            return "\n".join(f"{key}: {_words(entry)}" for key, entry in value.items())
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.6g}"
+    return str(value)
 
 
 def _spent(path: Path, delta: float | None) -> dict[str, object]:
@@ -42,7 +58,7 @@ def _spent(path: Path, delta: float | None) -> dict[str, object]:
         "mu": ledger.mu,
         "distance": ledger.distance,
         **ledger.account(deltas),
-        "unaccounted": sorted(ledger.flags),
+        "unaccounted": sorted(str(flag) for flag in ledger.flags),
         "seeded": ledger.seeded,
         "streams": len({event.stream for event in ledger.events}),
         "releases": sum(event.releases for event in ledger.events),

@@ -203,7 +203,8 @@ def simulate(
     >>> one == fclub.simulate("fclub-plus", "synthetic", rounds=300, seed=1, fast=False)
     True
     """
-    require(isinstance(rounds, int) and rounds >= 1, "rounds must be at least 1", rounds)
+    require(isinstance(rounds, int), "rounds must be a whole number", rounds)
+    require(rounds >= 1, "rounds must be at least 1", rounds)
     require(isinstance(seed, int) and seed >= 0, "seed must be a whole number from 0", seed)
     policy = make_policy(policy) if isinstance(policy, str) else policy
     environment = make_environment(environment) if isinstance(environment, str) else environment

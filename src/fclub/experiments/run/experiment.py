@@ -96,6 +96,7 @@ class Experiment(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Refuse an impossible experiment before anything is computed."""
         require(len(self.policies) > 0, "an experiment needs at least one policy", 0)
+        require(isinstance(self.rounds, int), "rounds must be a whole number", self.rounds)
         require(self.rounds >= 1, "rounds must be at least 1", self.rounds)
         require(len(self.seeds) > 0, "an experiment needs at least one seed", 0)
         require(min(self.seeds) >= 0, "seeds are whole numbers from 0", min(self.seeds))
