@@ -19,7 +19,7 @@ from fclub.environments.registry import ENVIRONMENTS
 from fclub.errors import FclubError
 from fclub.parameters import Row, rows_of
 from fclub.policies.registry import POLICIES
-from fclub.service.http import api
+from fclub.service.http import api, global_api
 from fclub.service.http.gate import hash_token
 from fclub.service.serve import global_app, local_app
 from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model, Nats
@@ -36,13 +36,7 @@ OTHER_ROUTES = {
     "/openapi.json": "This description, for machines; needs no token.",
     "/healthz": "Is all well? `degraded` names the reason. Needs no token.",
     "/readyz": "Can it serve? Needs no token.",
-    "/v1/servers": "Local servers: messages sent, confirmed and received, refusals, quarantine.",
-    "/v1/servers/{server}/release": "End a quarantine; needs an admin token.",
 }
-
-
-GLOBAL = "Global server"
-GLOBAL_ROUTES = {"/v1/clusters": "Global clusters, each with its observations and local clusters."}
 
 
 def table(head: list[str], lines: list[list[str]]) -> str:
@@ -143,6 +137,8 @@ def _type(kind: Any) -> str:
         return " or ".join(_type(part) for part in kind.types)
     if isinstance(kind, msgspec.inspect.ListType):
         return f"list of {_type(kind.item_type)}"
+    if isinstance(kind, msgspec.inspect.LiteralType):
+        return " or ".join(f"`{value}`" for value in kind.values)
     name = type(kind).__name__.removesuffix("Type").lower()
     limits = [
         f"{word} {getattr(kind, key)}" for key, word in _LIMITS if getattr(kind, key, None) is not None
@@ -193,7 +189,7 @@ def _metric(node: ast.Call) -> str | None:
 
 
 def http() -> str:
-    described = api.openapi(dim=2)["paths"]
+    described = api.openapi(dim=2), global_api.openapi()
     parts = [
         "# HTTP\n",
         "Every route needs `Authorization: Bearer TOKEN` unless it says otherwise.",
@@ -209,22 +205,22 @@ def http() -> str:
             servers=["s0"],
             nats=Nats(url="nats://127.0.0.1:1"),
         )
-        for title, (app, runner) in {
-            "Local server": local_app(local),
-            GLOBAL: global_app(hub),
-        }.items():
+        for title, (app, runner), known in (
+            ("Local server", local_app(local), described[0]["paths"]),
+            ("Global server", global_app(hub), described[1]["paths"]),
+        ):
             lines = []
             routes: list[Any] = app.routes
             for route in routes:
                 path = route.path.replace(":path", "")
                 method = next(m for m in ("POST", "PUT", "DELETE", "GET") if m in route.methods)
-                text = GLOBAL_ROUTES.get(path) if title == GLOBAL else None
-                text = text or OTHER_ROUTES.get(path) or described[path][method.lower()]["summary"]
+                text = OTHER_ROUTES.get(path) or known[path][method.lower()]["summary"]
                 lines.append([method, f"`{path}`", text])
             parts += [f"## {title}\n", table(["", "route", "what it does"], lines), ""]
             runner.node.store.close()
     parts += ["## Bodies", ""]
-    for name, schema in sorted(api.openapi(dim=10)["components"]["schemas"].items()):
+    bodies = described[0]["components"]["schemas"] | described[1]["components"]["schemas"]
+    for name, schema in sorted(bodies.items()):
         fields = [[f"`{key}`", _schema(value)] for key, value in schema.get("properties", {}).items()]
         parts += [
             f"### {name}",

@@ -16,7 +16,7 @@ from fclub.service.settings import GlobalSettings, Model, Nats
 
 from .conftest import ADMIN_TOKEN, DIM, HTTP, serving
 
-OPEN = {"/healthz", "/readyz", "/", "/static/{name}"}
+OPEN = {"/healthz", "/readyz", "/openapi.json", "/", "/static/{name}"}
 ROUTES = [
     ("GET", "/v1/live"),
     ("POST", "/v1/visitors"),
@@ -65,6 +65,16 @@ def test_the_routes_tell_what_the_server_knows(hub: httpx.Client) -> None:
     text = hub.get("/metrics").text
     assert 'fclub_outbox_frames{server="s0"} 0.0' in text
     assert "fclub_phase 1.0" in text
+
+
+def test_the_description_for_machines_tells_what_the_routes_answer(hub: httpx.Client) -> None:
+    described = hub.get("/openapi.json", headers={"Authorization": ""}).json()
+    assert set(described["paths"]) == {"/v1/clusters", "/v1/servers", "/v1/servers/{server}/release"}
+    server = described["components"]["schemas"]["ServerView"]["properties"]
+    assert hub.get("/v1/servers").json()["s0"].keys() == server.keys()
+    assert hub.get("/v1/server").json() == {"error": "there is no such route"}
+    answer = hub.get("/v1/servers/s0/release")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
 def test_the_list_of_protected_routes_is_complete(tmp_path: Path) -> None:

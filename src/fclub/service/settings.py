@@ -7,7 +7,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -62,6 +62,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Most items of the catalogue; more are answered with 413."""
     max_requests_per_second: Positive | None = None
     """Most requests of one token in a second; more are answered with 429."""
+    access_log: bool = False
+    """Log every request, by route, status and address; refused ones (401, 403, 413, 429) are always."""
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,9 +110,9 @@ class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """SQLite file; it is bound to its server's name and model."""
     http: Http = Http()
     nats: Nats = Nats()
-    log_format: str = "console"
+    log_format: Literal["console", "json"] = "console"
     """`console` for people, `json` for machines."""
-    log_level: str = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least level that is logged: `debug`, `info`, `warning` or `error`."""
     resend_seconds: Seconds = 1.0
     """After this time an unconfirmed message is sent again."""

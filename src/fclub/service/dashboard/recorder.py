@@ -153,7 +153,7 @@ class Totals(msgspec.Struct, frozen=True):
     regret: float
 
 
-class Visitors(msgspec.Struct, frozen=True):
+class Visitors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Simulated visitors tell what several policies have earned on the same visits."""
 
     visits: Annotated[int, Meta(ge=0)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from fclub import __version__
+from fclub.service.http.openapi import Operation, Operations, as_json, describe, reference
 
 MAX_USER_BYTES = 128
 
@@ -20,14 +19,18 @@ ItemId = Annotated[str, Meta(max_length=256)]
 KnownId = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
-class Item(msgspec.Struct, frozen=True):
+class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is sent to a server; a field that it does not know is a mistake, and is named."""
+
+
+class Item(Told, frozen=True):
     """Something that may be shown: an id of the application's and d numbers of norm at most 1."""
 
     id: ItemId
     features: list[float]
 
 
-class RecommendRequest(msgspec.Struct, frozen=True):
+class RecommendRequest(Told, frozen=True):
     """`items` with their features, or ids of the catalogue, or nothing: then all of the catalogue.
 
     With `count` the answer is a list of the best, best first. `exclude` leaves items out by id, and
@@ -64,7 +67,7 @@ class Several(msgspec.Struct, frozen=True):
     shown: list[Ranked]
 
 
-class FeedbackRequest(msgspec.Struct, frozen=True):
+class FeedbackRequest(Told, frozen=True):
     decision: Annotated[str, Meta(max_length=64)]
     reward: Reward
 
@@ -75,16 +78,12 @@ class Learned(msgspec.Struct, frozen=True):
     counted: bool
 
 
-class RecommendBatch(msgspec.Struct, frozen=True):
+class RecommendBatch(Told, frozen=True):
     requests: list[RecommendRequest]
 
 
-class FeedbackBatch(msgspec.Struct, frozen=True):
+class FeedbackBatch(Told, frozen=True):
     requests: list[FeedbackRequest]
-
-
-class Refused(msgspec.Struct, frozen=True):
-    error: str
 
 
 class RecommendResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -109,14 +108,14 @@ class FeedbackResults(msgspec.Struct, frozen=True):
     results: list[FeedbackResult]
 
 
-class Catalogued(msgspec.Struct, frozen=True):
+class Catalogued(Told, frozen=True):
     """An item of the catalogue."""
 
     id: KnownId
     features: list[float]
 
 
-class PutItems(msgspec.Struct, frozen=True):
+class PutItems(Told, frozen=True):
     """Items to insert or to replace."""
 
     items: Annotated[list[Catalogued], Meta(min_length=1)]
@@ -142,7 +141,7 @@ class ItemDeleted(msgspec.Struct, frozen=True):
     count: int
 
 
-class PastObservation(msgspec.Struct, frozen=True):
+class PastObservation(Told, frozen=True):
     """What came of an item, of the catalogue or with its features, that was shown elsewhere."""
 
     id: KnownId
@@ -152,7 +151,7 @@ class PastObservation(msgspec.Struct, frozen=True):
     features: list[float] | None = None
 
 
-class PastRequest(msgspec.Struct, frozen=True):
+class PastRequest(Told, frozen=True):
     """The same id again counts once."""
 
     observations: list[PastObservation]
@@ -286,35 +285,32 @@ class LinkView(msgspec.Struct, frozen=True):
     begun: str | None = None
 
 
-BODIES: dict[tuple[str, str], tuple[Any, Any, str]] = {
-    ("post", "/v1/recommend"): (
-        RecommendRequest,
-        Recommended,
-        "Choose an item, or several, for a user.",
+OPERATIONS: Operations = {
+    ("post", "/v1/recommend"): Operation(
+        Recommended, "Choose an item, or several, for a user.", RecommendRequest
     ),
-    ("post", "/v1/feedback"): (FeedbackRequest, Learned, "Tell the reward of a decision."),
-    ("post", "/v1/recommend/batch"): (RecommendBatch, RecommendResults, "Many choices at once."),
-    ("post", "/v1/feedback/batch"): (FeedbackBatch, FeedbackResults, "Many rewards at once."),
-    ("post", "/v1/observations"): (
-        PastRequest,
-        FeedbackResults,
-        "Learn from what was shown elsewhere.",
+    ("post", "/v1/feedback"): Operation(Learned, "Tell the reward of a decision.", FeedbackRequest),
+    ("post", "/v1/recommend/batch"): Operation(
+        RecommendResults, "Many choices at once.", RecommendBatch
     ),
-    ("put", "/v1/items"): (PutItems, ItemsPut, "Insert or replace items of the catalogue."),
-}
-BARE: dict[tuple[str, str], tuple[Any, str]] = {
-    ("get", "/v1/clusters"): (list[ClusterView], "The local clusters."),
-    ("get", "/v1/users/{user}"): (UserView, "One user."),
-    ("get", "/v1/users/{user}/data"): (UserData, "All that is stored about one user."),
-    ("delete", "/v1/users/{user}"): (
-        Forgotten,
-        "Forget a user; a name that returns is a new account.",
+    ("post", "/v1/feedback/batch"): Operation(FeedbackResults, "Many rewards at once.", FeedbackBatch),
+    ("post", "/v1/observations"): Operation(
+        FeedbackResults, "Learn from what was shown elsewhere.", PastRequest
     ),
-    ("get", "/v1/items"): (ItemsView, "The catalogue, some items at a time."),
-    ("get", "/v1/items/{item}"): (Catalogued, "An item of the catalogue."),
-    ("delete", "/v1/items/{item}"): (ItemDeleted, "Remove an item from the catalogue."),
-    ("get", "/v1/link"): (LinkView, "The connection to the federation."),
-    ("get", "/v1/privacy"): (PrivacyView, "What has left this server."),
+    ("put", "/v1/items"): Operation(ItemsPut, "Insert or replace items of the catalogue.", PutItems),
+    ("get", "/v1/clusters"): Operation(list[ClusterView], "The local clusters."),
+    ("get", "/v1/users/{user}"): Operation(UserView, "One user."),
+    ("get", "/v1/users/{user}/data"): Operation(UserData, "All that is stored about one user."),
+    ("delete", "/v1/users/{user}"): Operation(
+        Forgotten, "Forget a user; a name that returns is a new account."
+    ),
+    ("get", "/v1/items"): Operation(
+        ItemsView, "The catalogue, some items at a time.", query=("after",)
+    ),
+    ("get", "/v1/items/{item}"): Operation(Catalogued, "An item of the catalogue."),
+    ("delete", "/v1/items/{item}"): Operation(ItemDeleted, "Remove an item from the catalogue."),
+    ("get", "/v1/link"): Operation(LinkView, "The connection to the federation."),
+    ("get", "/v1/privacy"): Operation(PrivacyView, "What has left this server."),
 }
 REFUSALS = {
     "post": (400, 401, 404, 409, 413, 422, 429, 503),
@@ -326,58 +322,15 @@ REFUSALS = {
 
 def openapi(dim: int) -> dict[str, Any]:
     """The description of the API of a server with `dim` features, generated from the types above."""
-    types = [t for body, answer, _ in BODIES.values() for t in (body, answer)]
-    types += [answer for answer, _ in BARE.values()] + [Several, Refused]
-    schemas, components = msgspec.json.schema_components(
-        types, ref_template="#/components/schemas/{name}"
-    )
+    found = describe("fclub local server", OPERATIONS, REFUSALS, [Several])
+    components = found["components"]["schemas"]
     number = {"type": "number", "minimum": -1, "maximum": 1}
     features = {"type": "array", "items": number, "minItems": dim, "maxItems": dim}
     for name in ("Item", "Catalogued"):
         components[name]["properties"]["features"] = features
     components["PastObservation"]["properties"]["features"] = {"anyOf": [features, {"type": "null"}]}
-    of = dict(zip(map(repr, types), schemas, strict=True))
-    either = {"anyOf": [of[repr(Recommended)], of[repr(Several)]]}
+    either = {"anyOf": [reference("Recommended"), reference("Several")]}
     components["RecommendResult"]["properties"]["result"] = either
-    of[repr(Recommended)] = either
-    refused = {"description": "Refused.", "content": _json(of[repr(Refused)])}
-    paths: dict[str, Any] = {}
-
-    def describe(method: str, path: str, text: str, answer: Any) -> dict[str, Any]:
-        responses = {"200": {"description": "Done.", "content": _json(of[repr(answer)])}}
-        responses |= {str(code): refused for code in REFUSALS[method]}
-        operation = {"summary": text, "responses": responses} | _parameters(method, path)
-        paths.setdefault(path, {})[method] = operation
-        return operation
-
-    for (method, path), (body, answer, text) in BODIES.items():
-        content = {"required": True, "content": _json(of[repr(body)])}
-        describe(method, path, text, answer)["requestBody"] = content
-    for (method, path), (answer, text) in BARE.items():
-        describe(method, path, text, answer)
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "fclub local server", "version": __version__},
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
-        "security": [{"token": []}],
-        "paths": paths,
-    }
-
-
-def _json(schema: Any) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}
-
-
-def _parameters(method: str, path: str) -> dict[str, Any]:
-    """The names in braces, which are never empty, and where a list goes on."""
-    schema = {"type": "string", "minLength": 1}
-    names = re.findall(r"{(\w+)}", path)
-    found: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": schema} for name in names
-    ]
-    if (method, path) == ("get", "/v1/items"):
-        found.append({"name": "after", "in": "query", "schema": {"type": "string"}})
-    return {"parameters": found} if found else {}
+    answer = found["paths"]["/v1/recommend"]["post"]["responses"]["200"]
+    answer["content"] = as_json(either)
+    return found

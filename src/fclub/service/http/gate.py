@@ -5,14 +5,14 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fclub.errors import (
@@ -29,10 +29,13 @@ from fclub.errors import (
     TooLarge,
     Unauthorized,
 )
+from fclub.service.http.access import REFUSED, Access
 from fclub.service.monitoring import Monitor
 from fclub.service.settings import Http
 
 APPLICATION, ADMIN = "application", "admin"
+UNKNOWN = "unknown"
+"""What requests for no route are counted as."""
 
 STATUS: tuple[tuple[type[FclubError], int], ...] = (
     (Malformed, 400),
@@ -61,10 +64,12 @@ def json_response(value: Any, status: int = 200) -> Response:
     return Response(_encoder.encode(value), status, media_type="application/json")
 
 
-async def _send_json(send: Send, value: Any, status: int) -> None:
+async def _send_json(
+    send: Send, value: Any, status: int, more: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
     """Send a JSON answer without building a response object."""
     body = _encoder.encode(value)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -79,10 +84,15 @@ def _header(scope: Scope, name: bytes) -> bytes:
 
 
 class Routes(Router):
-    """A router that looks paths without parameters up instead of trying one pattern after another."""
+    """A router that looks paths without parameters up instead of trying one pattern after another.
 
-    def __init__(self, routes: list[Route], lifespan: Any) -> None:
-        super().__init__(routes, lifespan=lifespan)
+    Also what it does not find is answered in JSON, and counted.
+    """
+
+    def __init__(self, gate: Gate, routes: list[Route], lifespan: Any) -> None:
+        super().__init__(routes, lifespan=lifespan, redirect_slashes=False)
+        self.gate = gate
+        self._unknown = gate.monitor.traffic.route(UNKNOWN)
         self._fixed: dict[tuple[str, str], ASGIApp] = {
             (method, route.path): route.app
             for route in routes
@@ -94,12 +104,37 @@ class Routes(Router):
         found = scope["type"] == "http" and self._fixed.get((scope["method"], scope["path"]))
         await (found or super().__call__)(scope, receive, send)
 
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await super().app(scope, receive, send)
+            return
+        allowed: set[str] = set()
+        for route in self.routes:
+            match, child = route.matches(scope)
+            if match is Match.FULL:
+                await route.handle({**scope, **child}, receive, send)
+                return
+            if match is Match.PARTIAL and isinstance(route, Route):
+                allowed |= route.methods or set()
+        await self._refuse(scope, send, allowed)
+
+    async def _refuse(self, scope: Scope, send: Send, allowed: set[str]) -> None:
+        status, error = 404, "there is no such route"
+        headers = []
+        if allowed:
+            methods = ", ".join(sorted(allowed))
+            status, error = 405, f"{scope['method']} is not possible here, but {methods}"
+            headers = [(b"allow", methods.encode())]
+        self._unknown.add(status, 0.0)
+        self.gate.access.answered(scope, UNKNOWN, status, 0.0)
+        await _send_json(send, {"error": error}, status, headers)
+
 
 class _Endpoint:
     """A route as a plain ASGI application: errors are already answers, so no wrapper is needed."""
 
     def __init__(self, gate: Gate, path: str, answer: Answer, role: str | None) -> None:
-        self._gate, self._answer, self._role = gate, answer, role
+        self._gate, self._path, self._answer, self._role = gate, path, answer, role
         self._traffic = gate.monitor.traffic.route(path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,11 +148,16 @@ class _Endpoint:
             value, status = {"error": str(error)}, status_of(error)
         except ClientDisconnect:
             value, status = {"error": "the client went away"}, 400
-        if isinstance(value, Response):
-            self._traffic.add(value.status_code, time.perf_counter() - start)
-            await value(scope, receive, send)
+        whole = value if isinstance(value, Response) else None
+        if whole is not None:
+            status = whole.status_code
+        seconds = time.perf_counter() - start
+        self._traffic.add(status, seconds)
+        if status in REFUSED or self._gate.access.all_requests:
+            self._gate.access.answered(scope, self._path, status, seconds)
+        if whole is not None:
+            await whole(scope, receive, send)
         else:
-            self._traffic.add(status, time.perf_counter() - start)
             await _send_json(send, value, status)
 
 
@@ -167,6 +207,7 @@ class Gate:
 
     def __init__(self, http: Http, guard: Guard, monitor: Monitor) -> None:
         self.http, self.guard, self.monitor = http, guard, monitor
+        self.access = Access(http.access_log)
         self._buckets: dict[bytes, tuple[float, float]] = {}
 
     def route(self, path: str, method: str, answer: Answer, role: str | None = APPLICATION) -> Route:

@@ -12,6 +12,7 @@ from starlette.routing import Router
 from fclub.errors import NotFound
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import GlobalView
+from fclub.service.http import global_api as api
 from fclub.service.http.gate import ADMIN, Gate, Guard, Routes, json_response
 from fclub.service.http.pages import Dashboard
 from fclub.service.monitoring import Monitor
@@ -33,50 +34,54 @@ class GlobalService:
     def app(self, lifespan: Any = None) -> Router:
         route = self.gate.route
         return Routes(
+            self.gate,
             lifespan=lifespan,
             routes=[
                 route("/v1/clusters", "GET", self.clusters),
                 route("/v1/servers", "GET", self.servers),
                 route("/v1/servers/{server}/release", "POST", self.release, role=ADMIN),
                 route("/metrics", "GET", self.metrics),
+                route("/openapi.json", "GET", self.openapi, role=None),
                 route("/healthz", "GET", self.health, role=None),
                 route("/readyz", "GET", self.ready, role=None),
                 *Dashboard(self.recorder, self.gate).routes(),
             ],
         )
 
-    async def clusters(self, request: Request) -> list[dict[str, Any]]:
-        """Global clusters by the servers and opaque ids of their members."""
+    async def clusters(self, request: Request) -> list[api.GroupView]:
         names = self.node.names
         return [
-            {
-                "group": k,
-                "observations": group.observations,
-                "members": [{"server": names[server], "cluster": c} for server, c in group.members],
-            }
+            api.GroupView(
+                group=k,
+                observations=group.observations,
+                members=[api.Member(names[server], cluster) for server, cluster in group.members],
+            )
             for k, group in enumerate(self.node.server.overview())
         ]
 
-    async def servers(self, request: Request) -> dict[str, Any]:
+    async def servers(self, request: Request) -> dict[str, api.ServerView]:
         troubles = self.node.troubles()
         return {
-            name: {
+            name: api.ServerView(
                 **peer.channel.counters(),
-                "offences": peer.offences,
-                "quarantined": peer.quarantined,
-                "rejected": peer.rejected,
-                "trouble": troubles.get(name),
-            }
+                offences=peer.offences,
+                quarantined=peer.quarantined,
+                rejected=peer.rejected,
+                trouble=troubles.get(name),
+            )
             for name, peer in self.node.peers.items()
         }
 
-    async def release(self, request: Request) -> dict[str, Any]:
+    async def release(self, request: Request) -> api.Released:
         name = request.path_params["server"]
         if name not in self.node.peers:
             raise NotFound(f"no server is called {name!r}")
         self.node.release(name)
         await self.runner.commit()
-        return {"server": name, "quarantined": False}
+        return api.Released(name, quarantined=False)
+
+    async def openapi(self, request: Request) -> dict[str, Any]:
+        return api.openapi()
 
     async def metrics(self, request: Request) -> Response:
         summary, gauge, count = self.node.summary(), self.monitor.gauge, self.monitor.count

@@ -53,6 +53,7 @@ class LocalService:
     def app(self, lifespan: Any = None) -> Router:
         route = self.gate.route
         return Routes(
+            self.gate,
             lifespan=lifespan,
             routes=[
                 route("/v1/recommend", "POST", self.recommend),

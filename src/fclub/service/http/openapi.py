@@ -1,0 +1,81 @@
+"""A description of routes for machines, made from the types of their bodies and answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fclub import __version__
+
+
+class Refused(msgspec.Struct, frozen=True):
+    error: str
+
+
+class Operation(NamedTuple):
+    """What a method on a path answers, in words, and what it takes: a body, parameters of a query."""
+
+    answer: Any
+    text: str
+    body: Any = None
+    query: tuple[str, ...] = ()
+
+
+Operations = Mapping[tuple[str, str], Operation]
+"""By method, in small letters, and path."""
+
+
+def describe(
+    title: str,
+    operations: Operations,
+    refusals: Mapping[str, tuple[int, ...]],
+    more: Sequence[Any] = (),
+) -> dict[str, Any]:
+    """OpenAPI of a server; `refusals` are statuses by method, `more` are further types."""
+    types = [t for one in operations.values() for t in (one.answer, one.body) if t is not None]
+    types += [*more, Refused]
+    schemas, components = msgspec.json.schema_components(
+        types, ref_template=reference("{name}")["$ref"]
+    )
+    of = dict(zip(map(repr, types), schemas, strict=True))
+    refused = {"description": "Refused.", "content": as_json(of[repr(Refused)])}
+    paths: dict[str, Any] = {}
+    for (method, path), one in operations.items():
+        responses = {"200": {"description": "Done.", "content": as_json(of[repr(one.answer)])}}
+        responses |= {str(code): refused for code in refusals[method]}
+        operation = {"summary": one.text, "responses": responses} | _parameters(path, one.query)
+        if one.body is not None:
+            operation["requestBody"] = {"required": True, "content": as_json(of[repr(one.body)])}
+        paths.setdefault(path, {})[method] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": __version__},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+    }
+
+
+def reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def as_json(schema: Any) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _parameters(path: str, query: tuple[str, ...]) -> dict[str, Any]:
+    """The names in braces, which are never empty, and those of the query."""
+    schema = {"type": "string", "minLength": 1}
+    names = re.findall(r"{(\w+)}", path)
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": schema} for name in names
+    ]
+    found += [{"name": name, "in": "query", "schema": {"type": "string"}} for name in query]
+    return {"parameters": found} if found else {}
