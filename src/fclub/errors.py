@@ -75,6 +75,10 @@ class InvalidFile(FclubError):
     """A file that is not what its reader expects; nothing was changed."""
 
 
+class OtherSettings(InvalidFile):
+    """A store that was made with other settings; the message names them."""
+
+
 class InvalidRatings(InvalidFile):
     """A file of ratings or logged feedback with a fault; `line` is where, counted from 1."""
 

@@ -62,7 +62,7 @@ def test_no_number_for_prometheus_depends_on_a_reward(tmp_path: Path) -> None:
     """Whoever scrapes before and after a visit must not learn what the visitor gave."""
     seen = []
     for reward in (0.25, 0.75):
-        app, runner = local_app(local_settings(tmp_path / str(reward)))
+        app, runner = local_app(local_settings(tmp_path, store=str(tmp_path / f"{reward}.db")))
         with serving(app) as client:
             wait_for(partial(settled, runner.node))
             visit(client, 0, reward=reward)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from fclub.config import Privacy
-from fclub.errors import InvalidFile, InvalidSetting, PrivacyError, UnknownName
+from fclub.errors import InvalidSetting, OtherSettings, PrivacyError, UnknownName
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import SeededNoise
 from fclub.service.http.gate import Guard, hash_token, new_token
-from fclub.service.nodes.parts import caution, family_of, local_node
+from fclub.service.nodes.parts import caution, family_of, global_node, local_node
 from fclub.service.serve import local_app
 from fclub.service.settings import (
+    GlobalSettings,
     Http,
     LocalSettings,
     Model,
@@ -162,15 +163,81 @@ def test_tokens() -> None:
         Guard(Http())
 
 
-def test_a_store_is_bound_to_its_name_and_model(tmp_path: Path) -> None:
+EVENT = Model(dim=3, parameters={"unit": "event"})
+
+
+@pytest.mark.parametrize(
+    ("made", "changed", "told"),
+    [
+        (Model(dim=3), Model(dim=4), ["model.dim = 3, now it is 4"]),
+        (
+            Model(dim=3),
+            Model(dim=3, constant=0.5),
+            ["model.constant = not set, now it is 0.5"],
+        ),
+        (
+            Model(dim=3),
+            Model(dim=3, policy="fclub-plus"),
+            ["model.policy = cdp-fclub-plus, now it is fclub-plus"],
+        ),
+        (
+            EVENT,
+            Model(dim=3, parameters={"unit": "event", "epsilon": 2.0}),
+            ["model.parameters.epsilon = 1.0, now it is 2.0"],
+        ),
+        (
+            Model(dim=3),
+            Model(dim=2, parameters={"epsilon": 2.0}),
+            ["model.dim = 3, now it is 2", "model.parameters.epsilon = 1.0, now it is 2.0"],
+        ),
+    ],
+)
+def test_a_store_of_other_settings_says_which_and_how_they_differ(
+    tmp_path: Path, made: Model, changed: Model, told: list[str]
+) -> None:
+    store = str(tmp_path / "s.db")
+    local_node(LocalSettings(model=made, store=store)).store.close()
+    with pytest.raises(OtherSettings) as error:
+        local_node(LocalSettings(model=changed, store=store))
+    assert str(error.value) == f"{store} was made with {'; '.join(told)}"
+    local_node(LocalSettings(model=made, store=store)).store.close()
+
+
+def test_a_store_belongs_to_one_name(tmp_path: Path) -> None:
     store = str(tmp_path / "s.db")
     local_node(LocalSettings(model=Model(dim=3), store=store, name="a")).store.close()
-    for changed in (
-        LocalSettings(model=Model(dim=4), store=store, name="a"),
-        LocalSettings(model=Model(dim=3), store=store, name="b"),
-    ):
-        with pytest.raises(InvalidFile):
-            local_node(changed)
+    with pytest.raises(OtherSettings, match='name = "a", now it is "b"'):
+        local_node(LocalSettings(model=Model(dim=3), store=store, name="b"))
+
+
+def test_a_folder_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
+    store = tmp_path / "shpo" / "s.db"
+    with pytest.raises(InvalidSetting, match=f"there is no folder {store.parent}"):
+        local_node(LocalSettings(model=Model(dim=3), store=str(store)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_servers_are_added_and_never_removed(tmp_path: Path) -> None:
+    def names(*servers: str) -> list[str]:
+        store = str(tmp_path / "g.db")
+        node = global_node(GlobalSettings(model=Model(dim=3), store=store, servers=list(servers)))
+        node.store.close()
+        return node.names
+
+    assert names("north", "south") == ["north", "south"]
+    assert names("west", "south", "north") == ["north", "south", "west"]
+    with pytest.raises(OtherSettings, match=r"servers: south missing; names may be added, none remov"):
+        names("north", "west")
+    assert names("north", "south", "west") == ["north", "south", "west"]
+
+
+@pytest.mark.parametrize("source", ["file", "environment", "option"])
+def test_a_password_may_be_all_digits(tmp_path: Path, source: str) -> None:
+    file = tmp_path / "local.toml"
+    file.write_text(FILE + ("[nats]\nuser = 7\npassword = 123456\n" if source == "file" else ""))
+    environment = {"FCLUB_NATS__PASSWORD": "123456"} if source == "environment" else {}
+    options = parse_assignments(["nats.password=123456"] if source == "option" else [])
+    assert load_settings(LocalSettings, file, options, environment).nats.password == "123456"
 
 
 def test_a_deployment_refuses_seeded_noise(tmp_path: Path) -> None:

@@ -93,9 +93,18 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 
 
 def main() -> None:
-    """Entry point: a named error becomes one line and an exit code."""
+    """Entry point: a named error becomes one line and an exit code, as does a file's."""
     try:
         app(prog_name="fclub")
     except FclubError as error:
         typer.echo(f"fclub: {error}", err=True)
-        sys.exit(EXIT_USAGE if isinstance(error, InvalidInput) else EXIT_FAILURE)
+        sys.exit(exit_code(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        typer.echo(f"fclub: {error.filename}: {error.strerror}", err=True)
+        sys.exit(EXIT_FAILURE)
+
+
+def exit_code(error: FclubError) -> int:
+    return EXIT_USAGE if isinstance(error, InvalidInput) else EXIT_FAILURE

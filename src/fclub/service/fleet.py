@@ -104,7 +104,7 @@ class Fleet:
     """
 
     def __init__(self, folder: Path, servers: int, model: Model, **hub: Any) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         self._addresses = folder / ADDRESSES
         names = [f"s{number}" for number in range(servers)]
         passwords = {name: new_token() for name in [*names, GLOBAL]}

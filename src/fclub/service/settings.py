@@ -156,6 +156,7 @@ def load_settings(
         if value is not None:
             _put(tree, key, value)
     _type_parameters(tree)
+    _take_digits_for_text(tree)
     try:
         return msgspec.convert(tree, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -201,6 +202,14 @@ def _type_parameters(tree: dict[str, Any]) -> None:
     for key, value in given.items():
         if isinstance(value, str) and key in known:
             given[key] = known[key].parse(value, f"model.parameters.{key}")
+
+
+def _take_digits_for_text(tree: dict[str, Any]) -> None:
+    """A user or password of digits only is a number to TOML."""
+    nats = tree.get("nats")
+    for key in ("user", "password"):
+        if isinstance(nats, dict) and type(nats.get(key)) is int:
+            nats[key] = str(nats[key])
 
 
 def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:

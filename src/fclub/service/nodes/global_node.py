@@ -14,6 +14,7 @@ from fclub.errors import (
     InvalidMessage,
     NotAgreed,
     OtherSession,
+    OtherSettings,
     OtherVersion,
     OutOfOrder,
     Quarantined,
@@ -105,6 +106,12 @@ class GlobalNode(Node):
     def _number(self, names: list[str]) -> list[str]:
         """Servers keep their numbers; new names come after the old ones."""
         known: list[str] = json.loads(self.store.get("servers") or "[]")
+        gone = [name for name in known if name not in names]
+        if gone:
+            raise OtherSettings(
+                f"servers: {', '.join(gone)} missing; names may be added, none removed "
+                f"({self.store.path} knows {', '.join(known)})"
+            )
         names = known + [name for name in names if name not in known]
         self.store.note("servers", json.dumps(names))
         return names

@@ -21,6 +21,7 @@ from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise, require_exa
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
 from fclub.protocol.seam import Family, Shape
+from fclub.service.nodes.binding import SETTINGS, bound_to, remember
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import Forgotten, LocalNode
 from fclub.service.nodes.node import RecordedNoise
@@ -97,11 +98,13 @@ def local_node(
     fingerprint, store = _fingerprint(settings.model), _open(settings.store, "local", create)
 
     def make() -> LocalNode:
-        store.fix("model", fingerprint)
-        store.fix("name", settings.name)
-        store.note("settings", msgspec.json.encode(settings.model).decode())
-        rng.bit_generator.state = store.remember("generator", rng.bit_generator.state)
-        return LocalNode(settings.name, family, recorded, rng, store)
+        with bound_to(store, settings.model):
+            store.fix("model", fingerprint)
+            store.fix("name", settings.name)
+            rng.bit_generator.state = store.remember("generator", rng.bit_generator.state)
+            node = LocalNode(settings.name, family, recorded, rng, store)
+        remember(store, settings.model)
+        return node
 
     return _recovered(store, make)
 
@@ -127,7 +130,7 @@ def settings_of(store: Path) -> LocalSettings:
     """The settings that a local server's store was last opened with, as far as its state needs them."""
     meta = read_meta(store)
     try:
-        model = msgspec.json.decode(meta["settings"], type=Model)
+        model = msgspec.json.decode(meta[SETTINGS], type=Model)
         return LocalSettings(model=model, store=str(store), name=json.loads(meta["name"]))
     except KeyError:
         raise InvalidFile(f"{store} is not the store of a local server of this version") from None
@@ -150,9 +153,11 @@ def global_node(settings: GlobalSettings) -> GlobalNode:
     fingerprint, store = _fingerprint(settings.model), _open(settings.store, "global")
 
     def make() -> GlobalNode:
-        store.fix("model", fingerprint)
-        store.note("settings", msgspec.json.encode(settings.model).decode())
-        return GlobalNode(settings.servers, family, store)
+        with bound_to(store, settings.model):
+            store.fix("model", fingerprint)
+        node = GlobalNode(settings.servers, family, store)
+        remember(store, settings.model)
+        return node
 
     return _recovered(store, make)
 
@@ -187,7 +192,7 @@ def check_copy(path: Path) -> dict[str, Any]:
 def _global_settings_of(store: Path) -> GlobalSettings:
     meta = read_meta(store)
     try:
-        model = msgspec.json.decode(meta["settings"], type=Model)
+        model = msgspec.json.decode(meta[SETTINGS], type=Model)
         return GlobalSettings(model=model, store=str(store), servers=json.loads(meta["servers"]))
     except KeyError:
         raise InvalidFile(f"{store} is of an earlier version: start its server once") from None
@@ -206,9 +211,7 @@ def _recovered(store: Store, make: Callable[[], AnyNode]) -> AnyNode:
 
 
 def _open(path: str, kind: str, create: bool = True) -> Store:
-    if create:
-        try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidSetting(f"store: {path}: {error.strerror}", path) from None
+    folder = Path(path).parent
+    if create and not folder.is_dir():
+        raise InvalidSetting(f"store: there is no folder {folder}", path)
     return Store(path, kind, create)

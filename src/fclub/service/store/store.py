@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fclub.errors import InvalidFile
+from fclub.errors import InvalidFile, OtherSettings
 from fclub.service.store.lock import PRIVATE, Lock
 
 VERSION = 6
@@ -296,7 +296,7 @@ class Store:
         if stored is None:
             self.write([("INSERT INTO meta VALUES (?, ?)", (key, text))])
         elif stored != text:
-            raise InvalidFile(f"{self.path} was made with {key} = {stored}, now it is {text}")
+            raise OtherSettings(f"{self.path} was made with {key} = {stored}, now it is {text}")
 
     def remember(self, key: str, value: Any) -> Any:
         """What was first stored under this key; a store that has nothing there takes the value."""

@@ -1,0 +1,58 @@
+"""A store belongs to one model: what differs is named, key by key, from what to what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from fclub.errors import OtherSettings
+from fclub.protocol.families import FAMILIES
+from fclub.service.settings import PROMISE, Model
+from fclub.service.store.store import Store
+
+SETTINGS = "settings"
+"""Where a store remembers the model that it was last opened with."""
+
+
+@contextmanager
+def bound_to(store: Store, model: Model) -> Iterator[None]:
+    """Name the keys of the model if what the block fixes differs from what the store remembers."""
+    try:
+        yield
+    except OtherSettings as error:
+        known = store.get(SETTINGS)
+        if known is None:
+            raise
+        changes = list(_changes(msgspec.json.decode(known, type=Model), model))
+        if not changes:
+            raise
+        raise OtherSettings(f"{store.path} was made with {'; '.join(changes)}") from error
+
+
+def remember(store: Store, model: Model) -> None:
+    store.note(SETTINGS, msgspec.json.encode(model).decode())
+
+
+def _changes(old: Model, new: Model) -> Iterator[str]:
+    """Of another policy nothing else can be compared."""
+    before, now = _keys(old), _keys(new)
+    for key in sorted(before | now) if old.policy == new.policy else ["model.policy"]:
+        if before.get(key) != now.get(key):
+            yield f"{key} = {_shown(before.get(key))}, now it is {_shown(now.get(key))}"
+
+
+def _keys(model: Model) -> dict[str, Any]:
+    """Every key with its value, also of parameters that were not given."""
+    values = msgspec.to_builtins(model)
+    defaults = FAMILIES[model.policy].defaults
+    promise = {key: value for key, value in PROMISE.items() if key in defaults}
+    parameters = dict(defaults) | promise | values.pop("parameters")
+    keys = {f"model.{key}": value for key, value in values.items()}
+    return keys | {f"model.parameters.{key}": value for key, value in parameters.items()}
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else str(value)
