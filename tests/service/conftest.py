@@ -24,6 +24,7 @@ from fclub.service.settings import Http, LocalSettings, Model
 DIM = 4
 TOKEN, ADMIN_TOKEN = "application-token", "admin-token"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+ADMIN = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 HTTP = Http(
     tokens=[hash_token(TOKEN)],
     admin_tokens=[hash_token(ADMIN_TOKEN)],

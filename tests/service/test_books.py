@@ -24,7 +24,7 @@ from fclub.service.serve import local_app
 from fclub.service.settings import Model
 from fclub.service.store.books import read_books
 
-from .conftest import DIM, local_settings, offer, serving
+from .conftest import ADMIN, DIM, local_settings, offer, serving
 from .federation import Pump, play
 
 PRIVATE = Model(policy="cdp-fclub-dc", dim=3, parameters={"delta": 0.1})
@@ -188,7 +188,8 @@ def test_health_metrics_and_privacy_say_that_the_budget_is_used_up(tmp_path: Pat
     with serving(application) as client:
         while not client.get("/healthz").json()["privacy_exhausted"]:
             visit(client, 10)
-        view = client.get("/v1/privacy").json()
+        assert client.get("/v1/privacy").json()["streams"] == [], "an application needs none"
+        view = client.get("/v1/privacy", headers=ADMIN).json()
         metrics = client.get("/metrics").text
         visit(client, 5)
     assert view["exhausted"]

@@ -21,7 +21,7 @@ from fclub.service.serve import local_app
 from fclub.service.settings import Model
 from fclub.service.store.books import read_books
 
-from .conftest import DIM, local_settings, offer, serving
+from .conftest import ADMIN, DIM, local_settings, offer, serving
 from .federation import Pump, in_process, model_of, name_of, play, register, totals, visits
 
 BOTH = pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
@@ -249,7 +249,7 @@ def test_over_http(tmp_path: Path) -> None:
     with serving(local_app(local_settings(tmp_path, model=model))[0]) as client:
         for k in range(60):
             visit(client, k)
-        clusters = client.get("/v1/clusters").json()
+        clusters = client.get("/v1/clusters", headers=ADMIN).json()
         assert sum(one["users"] for one in clusters) == 3
         assert client.get("/v1/users/u1").json()["observations"] == 20
         view = client.get("/v1/privacy").json()

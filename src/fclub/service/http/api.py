@@ -252,6 +252,7 @@ class PrivacyView(msgspec.Struct, frozen=True):
     Both include `distance`, the total variation between discrete noise and a Gaussian's.
     `unaccounted` are facts that leave without noise. `exhausted`: a stream was refused because of the
     budget, and the server goes on learning for itself. `messages` have left so far, by kind.
+    `streams` are listed for an administrator.
     """
 
     messages: dict[str, int]
@@ -298,7 +299,7 @@ OPERATIONS: Operations = {
         FeedbackResults, "Learn from what was shown elsewhere.", PastRequest
     ),
     ("put", "/v1/items"): Operation(ItemsPut, "Insert or replace items of the catalogue.", PutItems),
-    ("get", "/v1/clusters"): Operation(list[ClusterView], "The local clusters."),
+    ("get", "/v1/clusters"): Operation(list[ClusterView], "The local clusters; needs an admin token."),
     ("get", "/v1/users/{user}"): Operation(UserView, "One user."),
     ("get", "/v1/users/{user}/data"): Operation(UserData, "All that is stored about one user."),
     ("delete", "/v1/users/{user}"): Operation(

@@ -223,6 +223,10 @@ class Gate:
         if self.http.max_requests_per_second is not None:
             self._slow_down(header, float(self.http.max_requests_per_second))
 
+    def is_admin(self, request: Request) -> bool:
+        """Whether more may be shown than an application needs."""
+        return self.guard.allows(_header(request.scope, b"authorization"), ADMIN)
+
     def _slow_down(self, header: bytes, rate: float) -> None:
         """Refuse more requests of a token than one second allows, however `Bearer` is spelled."""
         now, key = time.monotonic(), header.partition(b" ")[2]

@@ -62,7 +62,7 @@ class LocalService:
                 route("/v1/feedback/batch", "POST", self.feedback_batch),
                 route("/v1/observations", "POST", self.observations),
                 *self.shop.routes(),
-                route("/v1/clusters", "GET", self.clusters),
+                route("/v1/clusters", "GET", self.clusters, role=ADMIN),
                 route("/v1/users/{user:path}/data", "GET", self.user),
                 route("/v1/users/{user:path}", "GET", self.user),
                 route("/v1/users/{user:path}", "DELETE", self.forget),
@@ -201,7 +201,9 @@ class LocalService:
         return api.Forgotten(gone.observations, gone.released, promise, self.node.store.erased)
 
     async def privacy_spent(self, request: Request) -> api.PrivacyView:
-        return privacy_view(self.node.books)
+        """Streams may be users, and tell how often each was here: they are for administrators."""
+        view = privacy_view(self.node.books)
+        return view if self.gate.is_admin(request) else msgspec.structs.replace(view, streams=[])
 
     async def link(self, request: Request) -> api.LinkView:
         node, standing = self.node, self.node.handshake.standing
@@ -218,7 +220,6 @@ class LocalService:
     async def metrics(self, request: Request) -> Response:
         channel, gauge = self.node.channel, self.monitor.gauge
         gauge("fclub_users", "Users seen.", len(self.node.rows))
-        gauge("fclub_clusters", "Local clusters.", len(self.node.server.overview()))
         gauge("fclub_outbox_frames", "Messages not confirmed.", channel.sent - channel.confirmed)
         gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
         agreed = float(self.node.handshake.standing.state == AGREED)
