@@ -13,7 +13,9 @@ def entry(regret: float, epsilon: float | None) -> dict[str, Any]:
         "regret": {"mean": regret, "std": regret / 10},
         "communications": {"total": 1_234_567.0},
         "clusters": {"found": 14.5, "true": 10.0, "ari": 0.123},
-        "privacy": None if epsilon is None else {"spent": [[epsilon, 0.1], [2 * epsilon, 1e-5]]},
+        "privacy": None
+        if epsilon is None
+        else {"unit": "user", "notion": "transcript", "spent": [[epsilon, 0.1], [2 * epsilon, 1e-5]]},
         "microseconds_per_round": 251.79,
     }
 
@@ -36,7 +38,7 @@ def test_a_full_size_comparison_fits_on_80_columns() -> None:
     assert "…" not in text
     assert "cdp-fclub-plus" in text
     assert "12,345 ± 1,234" in text
-    assert "ε at δ=0.1" in " ".join(text.split())
+    assert "ε of cdp-fclub-plus: user, transcript, δ=0.1" in " ".join(text.split())
     assert "ARI" in text
     assert "14.5 of 10" in text
 

@@ -410,7 +410,7 @@ def test_the_spent_budget_is_the_claimed_one_once_something_was_released() -> No
     assert policy.ledger is not None
     assert policy.ledger.mu == 0.0
     play(policy, environment)
-    assert policy.ledger.spent(0.1) == pytest.approx(1.0)
+    assert policy.ledger.spent(1e-5) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])

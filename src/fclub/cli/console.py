@@ -75,11 +75,14 @@ def summary_table(summary: dict[str, Any]) -> Table:
 
 def _caption(summary: dict[str, Any]) -> str:
     """What the columns mean; ε is told at the claimed δ, so the table fits on 80 columns."""
-    private = [entry["privacy"] for entry in summary["policies"].values() if entry["privacy"]]
-    deltas = sorted({privacy["spent"][0][1] for privacy in private})
-    told = f"; ε at δ={' or '.join(f'{delta:g}' for delta in deltas)}" if deltas else ""
     ari = "; ARI: agreement with the true clusters, at most 1" if _knows_clusters(summary) else ""
-    return f"mean ± one standard deviation{ari}{told}"
+    told: dict[str, list[str]] = {}
+    for name, entry in summary["policies"].items():
+        if privacy := entry["privacy"]:
+            promise = f"{privacy['unit']}, {privacy['notion']}, δ={privacy['spent'][0][1]:g}"
+            told.setdefault(promise, []).append(name)
+    promises = "".join(f"; ε of {' and '.join(names)}: {promise}" for promise, names in told.items())
+    return f"mean ± one standard deviation{ari}{promises}"
 
 
 def _knows_clusters(summary: dict[str, Any]) -> bool:

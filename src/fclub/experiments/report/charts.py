@@ -199,8 +199,9 @@ def result_table(measured: Measured, name: str) -> Table:
 
 
 def spent(measured: Measured, label: str) -> str:
-    """What a policy reports to have spent, at every δ it reports."""
+    """For whom and against whom a policy reports what to have spent, at every δ it reports."""
     report = measured.privacy[label]
     if report is None:
         return "–"
-    return "; ".join(f"{epsilon:.2f} at δ={delta:g}" for epsilon, delta in report["spent"])
+    spent = "; ".join(f"{epsilon:.2f} at δ={delta:g}" for epsilon, delta in report["spent"])
+    return f"{report['unit']}, {report['notion']}: {spent}"

@@ -55,9 +55,12 @@ def make_panel(
     return Panel(key, title, Experiment(policies, environment, scale.rounds, scale.seeds), value)
 
 
+PAPERS_PROMISE: dict[str, Parameter] = {"unit": "event", "level": "transcript", "delta": 0.1}
+
+
 def printed(name: str, scale: Scale, given: dict[str, Any]) -> Setting:
-    """A policy in the paper's world; one that has a choice of promises makes the paper's."""
-    notion = {"unit": "event", "level": "cdp"} if "unit" in POLICIES[name].defaults else {}
+    """A policy in the paper's world: its unit and δ, and a level that covers all that is sent."""
+    notion = {key: value for key, value in PAPERS_PROMISE.items() if key in POLICIES[name].defaults}
     return policy_setting(name, scale.rounds, notion | given)
 
 
@@ -140,8 +143,7 @@ def privacy(scale: Scale) -> Figure:
     for epsilon in BUDGETS:
         policies = plain(quiet, scale)
         for delta in DELTAS:
-            budget = {"epsilon": epsilon, "delta": delta}
-            given = {k: v for k, v in budget.items() if v != {"epsilon": 1.0, "delta": 0.1}[k]}
+            given = {"delta": delta} | ({} if epsilon == 1 else {"epsilon": epsilon})
             for name in noisy:
                 setting = printed(name, scale, given)
                 policies[f"{name}, δ={DELTAS[delta]}"] = setting

@@ -49,7 +49,7 @@ class PrivatePlusConstants(PlusConstants):
     )
 
     epsilon: Epsilon = 1.0
-    delta: Delta = 0.1
+    delta: Delta = 1e-5
     unit: Annotated[
         Literal["event", "user"],
         meaning("whose data the promise is about: one observation, or all of a user's"),

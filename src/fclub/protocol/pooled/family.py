@@ -56,7 +56,7 @@ class PooledConstants(Constants):
         float, meaning("growth of the number of visits from look to look at what is due", above=1)
     ] = 1.1
     epsilon: Epsilon = 1.0
-    delta: Delta = 0.1
+    delta: Delta = 1e-5
     level: LevelName = "transcript"
     first_release: Annotated[
         int, meaning("visits to a server before anything leaves it", "visits", least=1)
