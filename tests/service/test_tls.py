@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("cryptography")
 
+from fclub.errors import InvalidSetting
 from fclub.service.fleet import Server
 from fclub.service.link.broker import BrokerTls, LocalBroker, free_port
 from fclub.service.link.channel import GLOBAL
@@ -101,6 +102,33 @@ def test_a_client_without_our_certificate_is_refused(
         context.load_cert_chain(stranger.certificate, stranger.key)
     with pytest.raises((ssl.SSLError, ConnectionError)):
         speak(context, broker.port)
+
+
+async def connects_after_renewal(broker: LocalBroker, authority: Authority, other: Authority) -> bool:
+    async def ignore(arrivals: list[tuple[str, bytes]]) -> None:
+        raise AssertionError("nothing was sent")
+
+    ours, foreign = settings(broker, authority, "s0", "one"), other.issue("s0")
+    theirs = msgspec.structs.replace(ours, certificate=foreign.certificate, key=foreign.key)
+    monitor = Monitor("s0")
+    wire = NatsWire("s0", broker_of(theirs), monitor)
+    await wire.start(ignore, lambda: None)
+    while monitor.registry.get_sample_value("fclub_link_failures_total") == 0:
+        await asyncio.sleep(0.05)
+    with pytest.raises(InvalidSetting, match="nats"):
+        wire.renew(msgspec.structs.replace(ours, key="nowhere"))
+    wire.renew(ours)
+    while not wire.connected:
+        await asyncio.sleep(0.05)
+    await wire.stop()
+    return True
+
+
+def test_a_connection_uses_certificates_that_were_read_again(
+    broker: LocalBroker, authority: Authority, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path / "foreign")
+    assert asyncio.run(asyncio.wait_for(connects_after_renewal(broker, authority, other), 60))
 
 
 @pytest.mark.slow

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from fclub.service import serve
-from fclub.service.monitoring import set_up_logs
-from fclub.service.settings import GlobalSettings, load_settings, parse_assignments
+from fclub.cli.serving import run_server
+from fclub.service.serve import global_app
+from fclub.service.settings import GlobalSettings, parse_assignments
 
 app = typer.Typer(add_completion=False)
 
@@ -26,10 +26,4 @@ def global_(
     """Run the global server of a federation."""
     options = parse_assignments(setting or [])
     options |= {"store": store, "model.dim": dim, "http.host": host, "http.port": port}
-    settings = load_settings(GlobalSettings, config, options)
-    set_up_logs(settings.log_format, settings.log_level)
-    application, runner = serve.global_app(settings)
-    http = settings.http
-    serve.serve(
-        application, runner, http, lambda: typer.echo(f"global: {http.host}:{http.port}", err=True)
-    )
+    run_server(GlobalSettings, config, options, global_app)

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from fclub.service import serve
+from fclub.cli.serving import run_server
 from fclub.service.http.gate import hash_token, new_token
-from fclub.service.monitoring import set_up_logs
 from fclub.service.nodes.parts import check_store
+from fclub.service.serve import local_app
 from fclub.service.settings import LocalSettings, load_settings, parse_assignments
 
 app = typer.Typer(add_completion=False)
@@ -49,18 +49,9 @@ def local(
         "http.host": host,
         "http.port": port,
     }
-    settings = load_settings(LocalSettings, config, options)
     if check:
-        summary = check_store(settings)
+        summary = check_store(load_settings(LocalSettings, config, options))
         lines = json.dumps(summary) if as_json else "\n".join(f"{k}: {v}" for k, v in summary.items())
         typer.echo(lines)
         return
-    set_up_logs(settings.log_format, settings.log_level)
-    application, runner = serve.local_app(settings)
-    http = settings.http
-    serve.serve(
-        application,
-        runner,
-        http,
-        lambda: typer.echo(f"{settings.name}: {http.host}:{http.port}", err=True),
-    )
+    run_server(LocalSettings, config, options, local_app)

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import accumulate
 from math import inf
+from types import TracebackType
 from typing import Any
 
 from prometheus_client import (
@@ -205,9 +206,6 @@ class Monitor:
         self.event("link failed", logging.WARNING, error=f"{type(error).__name__}: {error}")
 
 
-FORMATS = ("json", "console")
-
-
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -231,8 +229,15 @@ class _Console(logging.Formatter):
 
 
 def set_up_logs(style: str, level: str = "info") -> None:
-    """Send the log of the service and of its libraries to standard error."""
+    """Send the log of the service and of its libraries to standard error, all in one form."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if style == "json" else _Console())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("fclub").setLevel(level.upper())
+    logging.captureWarnings(True)
+    if style == "json":
+        sys.excepthook = _crashed
+
+
+def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    log.critical("crashed", exc_info=(kind, error, trace))

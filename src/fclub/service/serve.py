@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
+import socket
+import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import uvicorn
 from starlette.routing import Router
 
 from fclub.errors import InvalidSetting, ServiceFailed
+from fclub.service.http.gate import Routes
 from fclub.service.http.global_app import GlobalService
 from fclub.service.http.local_app import LocalService
 from fclub.service.link.channel import GLOBAL
@@ -24,7 +28,10 @@ from fclub.service.monitoring import Monitor
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import caution, family_of, global_node, local_node, rehearse, stock
 from fclub.service.nodes.runner import Deadline, Runner
-from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model
+from fclub.service.reread import Reread, unusable
+from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model, Settings
+
+Application = tuple[Routes, Runner]
 
 SWITCH_SECONDS = 0.0005
 """Seconds that a finished commit waits at most for the interpreter's lock."""
@@ -64,7 +71,7 @@ def _warn(model: Model, monitor: Monitor) -> None:
         monitor.event(text, logging.WARNING)
 
 
-def local_app(settings: LocalSettings) -> tuple[Router, Runner]:
+def local_app(settings: LocalSettings) -> Application:
     """The application of a local server; without a broker it carries its own global server."""
     rehearse(settings.model)
     monitor, node = Monitor("local"), local_node(settings)
@@ -112,7 +119,7 @@ async def _embedded(
         yield runner.failure
 
 
-def global_app(settings: GlobalSettings) -> tuple[Router, Runner]:
+def global_app(settings: GlobalSettings) -> Application:
     """The application of the global server."""
     if not settings.nats.url:
         raise InvalidSetting("nats.url: the global server needs a broker")
@@ -131,23 +138,59 @@ def global_app(settings: GlobalSettings) -> tuple[Router, Runner]:
     return service.app(lifespan), runner
 
 
-def serve(app: Router, runner: Runner, http: Http, started: Callable[[], None]) -> None:
-    """Run until SIGINT or SIGTERM; a store that fails ends the process."""
+def serve(
+    settings: Settings, make: Callable[[Settings], Application], load: Callable[[], Settings]
+) -> None:
+    """Run until SIGINT or SIGTERM; SIGHUP reads tokens and certificates again through `load`.
+
+    A store that fails ends the process. The address is taken first: if it is not free, nothing is done.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
+    http = settings.http
+    listeners = _listen(http)
+    app, runner = make(settings)
     config = uvicorn.Config(
         app,
-        host=http.host,
-        port=http.port,
         ssl_certfile=http.tls_certificate,
         ssl_keyfile=http.tls_key,
+        lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
     )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise unusable(http, error) from None
+    reread = Reread(settings, load, app.gate, runner.wire, runner.monitor)
+    reread.context = config.ssl
     sys.setswitchinterval(SWITCH_SECONDS)
-    factory = config.get_loop_factory()
-    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=factory) as loop:
-        loop.run(_serve(_Server(config, runner.monitor), runner, started))
+    server = _Server(config, runner.monitor)
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as loop:
+        loop.run(_serve(server, app, runner, listeners, reread))
+
+
+def _listen(http: Http) -> list[socket.socket]:
+    """Sockets on all addresses of the host; they answer when the server is ready."""
+    found: list[socket.socket] = []
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(
+            http.host, http.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            if http.port or not found:
+                listener = socket.socket(family, kind)
+                found.append(listener)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listener.bind(address)
+    except OSError as error:
+        for listener in found:
+            listener.close()
+        place = f"{http.host}:{http.port}"
+        raise InvalidSetting(f"http.port: cannot listen on {place}: {error.strerror}", place) from None
+    return found
 
 
 class _Server(uvicorn.Server):
@@ -157,25 +200,39 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._monitor = monitor
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals count for longer than requests are served: see `_serve`."""
+        yield
+
     def handle_exit(self, sig: int, frame: Any) -> None:
         self._monitor.stopping = True
         super().handle_exit(sig, frame)
 
 
-async def _serve(server: uvicorn.Server, runner: Runner, started: Callable[[], None]) -> None:
-    serving = asyncio.create_task(server.serve())
-    while not server.started and not serving.done():
-        await asyncio.sleep(0.01)
-    if not serving.done():
-        # What has been imported and loaded stays: to look through it again and again for garbage
-        # would stop every request for a tenth of a second.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GARBAGE_AFTER)
-        started()
-        assert runner.failure is not None
-        await asyncio.wait({serving, runner.failure}, return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = runner.monitor.stopping = True
-    await serving
+async def _serve(
+    server: _Server, app: Routes, runner: Runner, listeners: list[socket.socket], reread: Reread
+) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, server.handle_exit, number, None)
+    async with app.lifespan_context(app):
+        serving = asyncio.create_task(server.serve(listeners))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        if not serving.done():
+            # What has been imported and loaded stays: to look through it again and again for garbage
+            # would stop every request for a tenth of a second.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(GARBAGE_AFTER)
+            loop.add_signal_handler(signal.SIGHUP, reread)
+            for listener in listeners:
+                host, port = listener.getsockname()[:2]
+                runner.monitor.event("listening", address=f"{host}:{port}")
+            assert runner.failure is not None
+            await asyncio.wait({serving, runner.failure}, return_when=asyncio.FIRST_COMPLETED)
+            server.should_exit = runner.monitor.stopping = True
+        await serving
     if runner.failure is not None and runner.failure.done():
         raise ServiceFailed(f"stopped: {runner.failure.exception()}")

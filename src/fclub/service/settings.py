@@ -148,6 +148,30 @@ def load_settings(
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
     """`options` have dotted keys, as in `http.port`; those that are None were not given."""
+    tree = _gather(file, options, environment)
+    _type_parameters(tree)
+    _take_digits_for_text(tree)
+    try:
+        return msgspec.convert(tree, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidSetting(_readable(str(error))) from None
+
+
+def wanted_log_format(
+    file: Path | None, options: Mapping[str, Any], environment: Mapping[str, str] = os.environ
+) -> str:
+    """In which form to tell what is wrong with the settings: they may name it though they are wrong."""
+    try:
+        tree = _gather(file, options, environment)
+    except InvalidSetting:
+        tree = _gather(None, {}, environment)
+    return "json" if tree.get("log_format") == "json" else "console"
+
+
+def _gather(
+    file: Path | None, options: Mapping[str, Any], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """Everything that was said, not yet checked."""
     tree = _read(file) if file else {}
     for key, text in environment.items():
         if key.startswith(PREFIX) and key not in ELSEWHERE:
@@ -155,12 +179,7 @@ def load_settings(
     for key, value in options.items():
         if value is not None:
             _put(tree, key, value)
-    _type_parameters(tree)
-    _take_digits_for_text(tree)
-    try:
-        return msgspec.convert(tree, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidSetting(_readable(str(error))) from None
+    return tree
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Any]:

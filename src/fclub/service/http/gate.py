@@ -74,7 +74,7 @@ async def _send_json(
     await send({"type": "http.response.body", "body": body})
 
 
-def _header(scope: Scope, name: bytes) -> bytes:
+def header_of(scope: Scope, name: bytes) -> bytes:
     """The first header of that name, or nothing."""
     for key, value in scope["headers"]:
         if key == name:
@@ -215,7 +215,7 @@ class Gate:
         return Route(path, _Endpoint(self, path, answer, role), methods=[method])
 
     def admit(self, request: Request, role: str) -> None:
-        header = _header(request.scope, b"authorization")
+        header = header_of(request.scope, b"authorization")
         if not self.guard.allows(header, role):
             if role == ADMIN and self.guard.allows(header, APPLICATION):
                 raise Forbidden("this needs an admin token")
@@ -239,7 +239,7 @@ class Gate:
     async def body(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
         """The decoded body; never reads more than the limit."""
         limit = self.http.max_body_bytes
-        declared = _header(request.scope, b"content-length")
+        declared = header_of(request.scope, b"content-length")
         size = int(declared) if declared.isdigit() else 0
         data, more = bytearray(), True
         while more and size <= limit:

@@ -7,7 +7,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Router
 
 from fclub.errors import NotFound
 from fclub.service.dashboard.recorder import Recorder
@@ -31,7 +30,7 @@ class GlobalService:
         self.gate = Gate(settings.http, Guard(settings.http), monitor)
         self.recorder = Recorder(GlobalView(node, settings.model), runner, monitor)
 
-    def app(self, lifespan: Any = None) -> Router:
+    def app(self, lifespan: Any = None) -> Routes:
         route = self.gate.route
         return Routes(
             self.gate,

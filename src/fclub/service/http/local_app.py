@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Router
 
 from fclub.errors import FclubError, NotStored, TooLarge
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
@@ -50,7 +49,7 @@ class LocalService:
         self.shop = Shop(settings, node, runner, self.gate, self._change)
         self.recorder = Recorder(LocalView(node, settings.model, monitor), runner, monitor)
 
-    def app(self, lifespan: Any = None) -> Router:
+    def app(self, lifespan: Any = None) -> Routes:
         route = self.gate.route
         return Routes(
             self.gate,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -13,7 +14,7 @@ from starlette.routing import Route
 
 from fclub.errors import NotFound
 from fclub.service.dashboard.recorder import Recorder, Visitors
-from fclub.service.http.gate import APPLICATION, Gate
+from fclub.service.http.gate import APPLICATION, Gate, header_of
 
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 POLICY = (
@@ -79,8 +80,15 @@ class Dashboard:
 
     async def live(self, request: Request) -> Response:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        stream = self.recorder.stream()
+        stream = self._while_allowed(header_of(request.scope, b"authorization"))
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    async def _while_allowed(self, header: bytes) -> AsyncIterator[bytes]:
+        """Events until the token is taken back."""
+        async for event in self.recorder.stream():
+            if not self.gate.guard.allows(header, self.role):
+                return
+            yield event
 
     async def visited(self, request: Request) -> dict[str, Any]:
         self.recorder.visitors = await self.gate.body(request, _visitors)

@@ -206,6 +206,14 @@ class NatsWire:
         except (NatsError, OSError) as error:
             self.monitor.wire_failed(error)
 
+    def renew(self, settings: Nats) -> None:
+        """Use these certificates from the next connection on."""
+        if self.broker.tls is not None and settings.ca is not None:
+            broker_of(settings)  # a trial: half a pair would break the context in use
+            self.broker.tls.load_verify_locations(settings.ca)
+            if settings.certificate:
+                self.broker.tls.load_cert_chain(settings.certificate, settings.key)
+
     async def stop(self) -> None:
         if self._task is not None:
             await end(self._task)

@@ -1,0 +1,39 @@
+"""What `fclub local` and `fclub global` share: settings, logs, and errors in the form of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from fclub.cli.main import exit_code
+from fclub.errors import FclubError
+from fclub.service.monitoring import log, set_up_logs
+from fclub.service.serve import Application, serve
+from fclub.service.settings import Settings, load_settings, wanted_log_format
+
+
+def run_server(
+    kind: type[Settings],
+    config: Path | None,
+    options: Mapping[str, Any],
+    make: Callable[[Settings], Application],
+) -> None:
+    """Run until a signal; where the log is JSON, so is the error that ends it."""
+
+    def load() -> Settings:
+        return load_settings(kind, config, options)
+
+    style = wanted_log_format(config, options)
+    set_up_logs(style)
+    try:
+        settings = load()
+        set_up_logs(settings.log_format, settings.log_level)
+        serve(settings, make, load)
+    except FclubError as error:
+        if style != "json":
+            raise
+        log.critical(str(error))
+        raise typer.Exit(exit_code(error)) from None

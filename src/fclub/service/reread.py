@@ -1,0 +1,83 @@
+"""What SIGHUP does: tokens and certificates are read again while the server goes on."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from fclub.errors import InvalidSetting
+from fclub.service.http.gate import Gate, Guard
+from fclub.service.link.nats_wire import NatsWire
+from fclub.service.link.wire import Wire
+from fclub.service.monitoring import Monitor
+from fclub.service.settings import GlobalSettings, Http, LocalSettings
+
+Known = LocalSettings | GlobalSettings
+
+REREAD = {
+    "http.tokens",
+    "http.admin_tokens",
+    "http.tls_certificate",
+    "http.tls_key",
+    "nats.ca",
+    "nats.certificate",
+    "nats.key",
+}
+"""Keys whose new values count at once; certificates, for connections that begin from now on."""
+
+
+class Reread:
+    """Reads the settings again; where they are wrong, all stays as it was."""
+
+    def __init__(
+        self, settings: Known, load: Callable[[], Known], gate: Gate, wire: Wire, monitor: Monitor
+    ) -> None:
+        self.settings, self._load = settings, load
+        self._gate, self._wire, self._monitor = gate, wire, monitor
+        self.context: ssl.SSLContext | None = None
+
+    def __call__(self) -> None:
+        try:
+            found = self._load()
+            guard = Guard(found.http)
+            if self.context is not None:
+                renew(self.context, found.http)
+            if isinstance(self._wire, NatsWire):
+                self._wire.renew(found.nats)
+        except InvalidSetting as error:
+            self._monitor.event("settings not read again", logging.ERROR, error=str(error))
+            return
+        self._gate.guard = guard
+        self._monitor.event("tokens and certificates read again")
+        before, now = _flat(self.settings), _flat(found)
+        waiting = sorted(key for key in before | now if before.get(key) != now.get(key))
+        waiting = [key for key in waiting if key not in REREAD]
+        if waiting:
+            self._monitor.event("settings that need a restart", logging.WARNING, keys=waiting)
+
+
+def renew(context: ssl.SSLContext, http: Http) -> None:
+    """Load a certificate into a context in use, after a trial: half a pair would break it."""
+    for trial in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
+        try:
+            trial.load_cert_chain(str(http.tls_certificate), http.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise unusable(http, error) from None
+
+
+def unusable(http: Http, error: Exception) -> InvalidSetting:
+    pair = f"{http.tls_certificate} and {http.tls_key}"
+    return InvalidSetting(f"http.tls_certificate: cannot use {pair}: {error}")
+
+
+def _flat(settings: Known) -> dict[str, Any]:
+    """Every key of a table as `table.key`."""
+    found: dict[str, Any] = {}
+    for key, value in msgspec.to_builtins(settings).items():
+        inner = {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {}
+        found |= inner or {key: value}
+    return found

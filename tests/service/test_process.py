@@ -1,0 +1,175 @@
+"""A server as a process: what it says when it cannot start, its log, and what SIGHUP changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("cryptography")
+
+from fclub.service.http.gate import hash_token
+
+from .certificates import Authority, Pair
+from .conftest import wait_for
+
+pytestmark = pytest.mark.slow
+
+HASH = hash_token("any")
+
+
+def fclub(*words: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "fclub", *words],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | environment,
+    )
+
+
+def busy(tmp_path: Path) -> list[str]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    KEPT.append(listener)
+    return ["--port", str(listener.getsockname()[1])]
+
+
+KEPT: list[socket.socket] = []
+"""Listeners that have to stay open."""
+
+
+def beside(name: str, *more: str) -> Callable[[Path], list[str]]:
+    def words(tmp_path: Path) -> list[str]:
+        (tmp_path / "file").write_text("no folder")
+        return [name, *(word.replace("HERE", str(tmp_path)) for word in more)]
+
+    return words
+
+
+CASES = {
+    "busy port": (busy, "http.port: cannot listen on 127.0.0.1:", 2),
+    "unknown host": (beside("--host", "256.0.0.1"), "http.port: cannot listen on 256.0.0.1:8100", 2),
+    "mistyped folder": (beside("--store", "HERE/shpo/s.db"), "store: there is no folder", 2),
+    "unwritable folder": (beside("--store", "/proc/s.db"), "/proc/s.db: No such file", 1),
+    "a file as folder": (beside("--store", "HERE/file/s.db"), "store: there is no folder", 2),
+    "wrong log": (beside("--set", "log_format=jsno"), "log_format", 2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("style", ["console", "json"])
+def test_what_keeps_a_server_from_starting_is_one_line(tmp_path: Path, case: str, style: str) -> None:
+    words, told, code = CASES[case]
+    options = ["local", "--store", str(tmp_path / "s.db"), "--dim", "2", *words(tmp_path)]
+    tokens = json.dumps([HASH])
+    process = fclub(*options, FCLUB_LOG_FORMAT=style, FCLUB_HTTP__TOKENS=tokens)
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, output) == (code, "")
+    (line,) = errors.splitlines()
+    if style == "json" and case != "wrong log":
+        line = json.loads(line)["message"]
+    assert told in line
+    assert not (tmp_path / "shpo").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--dir", "/proc/nowhere"], "/proc/nowhere: No such file or directory"),
+        (["--dir", "HERE/a/b"], "HERE/a/b: No such file or directory"),
+        (["--set", "env.dim=1.5"], "env.dim must be a whole number"),
+        (["--set", "env.kind=5"], "env.kind must be authors or orthogonal"),
+        (["--set", "env.newcomers=[1]"], "env.newcomers must be a number"),
+    ],
+)
+def test_what_keeps_a_federation_from_starting_is_one_line(
+    tmp_path: Path, words: list[str], told: str
+) -> None:
+    process = fclub("up", "--visits", "1", *(word.replace("HERE", str(tmp_path)) for word in words))
+    _, errors = process.communicate(timeout=120)
+    (line,) = errors.splitlines()
+    assert line.startswith("fclub: ")
+    assert told.replace("HERE", str(tmp_path)) in line
+    assert process.returncode in (1, 2)
+
+
+class Running:
+    """`fclub local` on a settings file, speaking HTTPS on any free port; its log is JSON."""
+
+    def __init__(self, folder: Path, authority: Authority) -> None:
+        self.file, self.log, self.authority = folder / "local.toml", folder / "log", authority
+        self.store = folder / "local.db"
+
+    def write(self, token: str, pair: Pair, extra: str = "") -> None:
+        self.file.write_text(
+            f'store = "{self.store}"\nlog_format = "json"\n{extra}\n[model]\ndim = 2\n'
+            f'[http]\nport = 0\ntokens = ["{hash_token(token)}"]\n'
+            f'tls_certificate = "{pair.certificate}"\ntls_key = "{pair.key}"\n'
+        )
+
+    def start(self) -> subprocess.Popen[bytes]:
+        with self.log.open("wb") as output:
+            command = [sys.executable, "-m", "fclub", "local", "--config", str(self.file)]
+            return subprocess.Popen(command, stdout=output, stderr=output)
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def said(self, text: str) -> int:
+        return sum(line["message"] == text for line in self.lines())
+
+    @property
+    def port(self) -> int:
+        (line,) = [one for one in self.lines() if one["message"] == "listening"]
+        return int(line["address"].rpartition(":")[2])
+
+    def status(self, token: str) -> int:
+        context = ssl.create_default_context(cafile=self.authority.path)
+        with httpx.Client(verify=context, headers={"Authorization": f"Bearer {token}"}) as client:
+            return client.get(f"https://127.0.0.1:{self.port}/v1/link").status_code
+
+    def certificate(self) -> str:
+        context = ssl.create_default_context(cafile=self.authority.path)
+        with (
+            socket.create_connection(("127.0.0.1", self.port)) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+        ):
+            found = secured.getpeercert()
+            assert found is not None
+            return str(found["subject"])
+
+
+def test_tokens_and_certificates_are_read_again_without_a_restart(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "certificates")
+    server = Running(tmp_path, authority)
+    server.write("first", authority.issue("one"))
+    process = server.start()
+    try:
+        wait_for(lambda: server.said("listening") == 1)
+        assert (server.status("first"), server.status("second")) == (200, 401)
+        assert "one" in server.certificate()
+        server.write("second", authority.issue("two"), "resend_seconds = 2.0")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: server.said("settings that need a restart") == 1)
+        assert (server.status("first"), server.status("second")) == (401, 200)
+        assert "two" in server.certificate()
+        assert [line["keys"] for line in server.lines() if "keys" in line] == [["resend_seconds"]]
+        server.write("third", Pair(authority.issue("three").certificate, "nowhere"))
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: server.said("settings not read again") == 1)
+        assert (server.status("second"), server.status("third")) == (200, 401)
+        assert "two" in server.certificate(), "half a pair changes nothing"
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+    assert server.lines()[0]["level"] == "info", "JSON from the first line to the last"
