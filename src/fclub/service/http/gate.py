@@ -225,7 +225,7 @@ class Gate:
 
     def is_admin(self, request: Request) -> bool:
         """Whether more may be shown than an application needs."""
-        return self.guard.allows(_header(request.scope, b"authorization"), ADMIN)
+        return self.guard.allows(header_of(request.scope, b"authorization"), ADMIN)
 
     def _slow_down(self, header: bytes, rate: float) -> None:
         """Refuse more requests of a token than one second allows, however `Bearer` is spelled."""
