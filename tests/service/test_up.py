@@ -9,7 +9,6 @@ import runpy
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from fclub.service.serve import local_app
 from fclub.service.settings import Http, LocalSettings, Model
 from fclub.visitors import Diary, Tally, make_rivals
 
-from .conftest import TOKEN, local_settings, offer, serving
+from .conftest import TOKEN, local_settings, offer, serving, wait_for
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "shop.py"
 
@@ -96,13 +95,11 @@ def test_a_folder_remembers_its_visitors(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_everything(tmp_path: Path, number: signal.Signals) -> None:
     process = fclub(*f"up --servers 1 --users 4 --dir {tmp_path}".split(), start_new_session=True)
     addresses = tmp_path / "servers.json"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not addresses.exists():
-        time.sleep(0.1)
+    wait_for(addresses.exists)
     assert addresses.stat().st_mode & 0o077 == 0, "it holds the token"
     assert set(json.loads(addresses.read_text())) == {"global", "s0"}
     process.send_signal(number)
@@ -111,6 +108,19 @@ def test_a_signal_stops_everything(tmp_path: Path, number: signal.Signals) -> No
     assert not addresses.exists()
     left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert str(tmp_path) not in left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["global", "s0"])
+def test_a_server_that_dies_is_named(tmp_path: Path, victim: str) -> None:
+    process = fclub(*f"up --servers 1 --users 4 --dir {tmp_path}".split(), start_new_session=True)
+    wait_for((tmp_path / "servers.json").exists)
+    holder = (tmp_path / f"{victim}.db.lock").read_text().split()
+    os.kill(int(holder[1]), signal.SIGKILL)
+    _, errors = process.communicate(timeout=120)
+    last = errors.splitlines()[-1]
+    assert process.returncode == 1
+    assert last.startswith(f"fclub: {victim} was killed by signal 9, see {tmp_path / victim}.log")
 
 
 def test_the_client_tells_what_went_wrong(client: httpx.Client) -> None:

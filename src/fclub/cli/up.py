@@ -22,6 +22,7 @@ from rich.table import Table
 from fclub.cli import parameters
 from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment
+from fclub.errors import RequestFailed
 from fclub.service.fleet import Fleet
 from fclub.service.nodes.parts import family_of
 from fclub.service.settings import POLICY, Model
@@ -45,9 +46,13 @@ def _has_screen() -> bool:
 
 
 def _stop_when_told() -> None:
-    """SIGTERM ends everything as Ctrl-C does, also where a shell has put us into the background."""
+    """SIGTERM ends everything as Ctrl-C does, also where a shell has put us into the background.
+
+    So does SIGHUP, that of a terminal that was closed: the servers would read it as something else.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def start_environment(env: str, given: dict[str, Any], seed: int) -> Environment:
@@ -110,14 +115,20 @@ def up(
             webbrowser.open(fleet.hub.page)
         for server in fleet.servers:
             console.print(f"{server.name}: {server.page}", soft_wrap=True, highlight=False)
+        if not console.is_terminal:  # there, the last table ends without a new line
+            stack.callback(console.line)
         live = stack.enter_context(Live(_table(diary.tally), console=console, refresh_per_second=4))
 
         def show() -> None:
+            fleet.check()
             live.update(_table(diary.tally))
 
         try:
             asyncio.run(visit(stage, diary, home, rate, visits, show))
         except KeyboardInterrupt:
             console.print("stopping …")
+        except RequestFailed:
+            fleet.check()  # a server that is gone is a better reason than a request without answer
+            raise
     if as_json:
         typer.echo(json.dumps(diary.tally.as_dict()))

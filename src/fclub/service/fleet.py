@@ -53,7 +53,7 @@ class Server:
         tokens = [hash_token(self.token)]
         values = {"http__port": self.port, "http__admin_tokens": tokens, **self.settings}
         environment = {f"FCLUB_{key.upper()}": _text(value) for key, value in values.items()}
-        with (self.folder / f"{self.name}.log").open("ab") as output:
+        with self._log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "fclub", self.command],
                 env=os.environ | environment,
@@ -72,7 +72,23 @@ class Server:
                     return
             except httpx.TransportError:
                 time.sleep(0.05)
-        raise FleetFailed(f"{self.name} did not start, see {self.folder / f'{self.name}.log'}")
+        raise FleetFailed(f"{self.name} did not start{self._last_words()}")
+
+    def check(self) -> None:
+        """Raise if it has ended by itself."""
+        code = None if self.process is None else self.process.poll()
+        if code is not None:
+            how = f"was killed by signal {-code}" if code < 0 else f"has ended with exit code {code}"
+            raise FleetFailed(f"{self.name} {how}{self._last_words()}")
+
+    def _last_words(self) -> str:
+        """Where its log is, and how that ends."""
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        return f", see {self._log}" + (f", which ends with: {lines[-1]}" if lines else "")
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / f"{self.name}.log"
 
     def kill(self) -> None:
         """End it as a crash would."""
@@ -145,6 +161,12 @@ class Fleet:
             self.stop()
             raise
         return self
+
+    def check(self) -> None:
+        """Raise, and name it, if a process has ended by itself."""
+        self.broker.check()
+        for server in self.servers:
+            server.check()
 
     def _write_addresses(self) -> None:
         """Addresses of all servers, for programs; only the owner may read the token."""

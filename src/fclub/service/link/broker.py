@@ -103,6 +103,11 @@ class LocalBroker:
         self.stop()
         raise BrokerFailed(f"nats-server did not start, see {self.folder / 'nats.log'}")
 
+    def check(self) -> None:
+        """Raise if it has ended by itself."""
+        if self.process is not None and self.process.poll() is not None:
+            raise BrokerFailed(f"nats-server has ended, see {self.folder / 'nats.log'}")
+
     def kill(self) -> None:
         """End it as a crash would, with no chance to flush anything."""
         self._end(subprocess.Popen.kill)
