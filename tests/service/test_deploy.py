@@ -134,6 +134,11 @@ def test_all_servers_of_the_compose_file_have_an_admin_token() -> None:
             assert service["environment"]["FCLUB_HTTP__ADMIN_TOKENS"] == "${ADMIN_TOKEN_HASHES:?}"
 
 
+def listens(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
 def test_a_password_of_digits_opens_the_broker_of_the_compose_file(tmp_path: Path) -> None:
     """Its configuration but for port and folder; the passwords as compose hands them on."""
     yaml = pytest.importorskip("yaml")
@@ -147,7 +152,7 @@ def test_a_password_of_digits_opens_the_broker_of_the_compose_file(tmp_path: Pat
         [find_broker(), "--config", str(config)], env=secrets, stderr=subprocess.DEVNULL
     )
     try:
-        wait_for(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
+        wait_for(lambda: listens(port))
         for password, welcome in (("0123456", b"PONG"), ("123456", b"Authorization Violation")):
             login = json.dumps({"user": "north", "pass": password, "verbose": False})
             with socket.create_connection(("127.0.0.1", port)) as connection:
