@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import fclub
-from fclub.environments.replay import evaluate_replay, read_log
+from fclub.environments.logs import read_log
+from fclub.environments.replay import evaluate_replay
 
 ITEMS, ROUNDS = 4, 400
 

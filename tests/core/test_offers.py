@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fclub.core.kernels import choose
-from fclub.core.offers import best_items
+from fclub.core.offers import best_items, mix
 from fclub.core.types import Floats
 
 
@@ -45,3 +45,21 @@ def test_nothing_on_offer_is_nothing() -> None:
     items, theta, inverse = world(3)
     places, scores = best_items(items, np.zeros(3, dtype=np.bool_), theta, inverse, 0.5, 2)
     assert len(places) == len(scores) == 0
+
+
+@pytest.mark.parametrize(("share", "best"), [(0.3, 2), (1.0, 0), (1e-9, 3)])
+def test_a_mixed_choice_is_as_likely_as_it_says(share: float, best: int) -> None:
+    """Over coins at the middles of equal parts of [0, 1), each item comes up as often as claimed."""
+    count, coins = 5, (np.arange(100_000) + 0.5) / 100_000
+    chosen = [mix(best, count, share, float(coin)) for coin in coins]
+    for item in range(count):
+        found = [chance for one, chance in chosen if one == item]
+        claimed = share / count + (1.0 - share) * (item == best)
+        assert len(found) / len(coins) == pytest.approx(claimed, abs=1e-4)
+        assert set(found) <= {claimed}
+
+
+def test_the_largest_coin_is_the_last_item() -> None:
+    chosen, chance = mix(0, 3, 1.0, 1.0 - 2.0**-53)
+    assert chosen == 2
+    assert chance == pytest.approx(1 / 3)

@@ -8,7 +8,8 @@ import pytest
 import fclub
 from fclub.core.types import Floats, Matrix, Vector
 from fclub.environments.base import place
-from fclub.environments.replay import Log, evaluate_replay, read_item_features, read_log
+from fclub.environments.logs import Log, read_item_features, read_log
+from fclub.environments.replay import evaluate_replay
 from fclub.errors import InvalidFile, InvalidRatings, InvalidSetting
 
 USERS, ITEMS, DIM = 8, 6, 4
@@ -196,3 +197,73 @@ def test_unfit_logs(files: tuple[Path, Path], tmp_path: Path) -> None:
         Log(np.array([0]), np.array([9]), one, one, features)
     with pytest.raises(InvalidFile, match="equally long"):
         Log(np.array([0, 1]), np.array([0]), one, one, features)
+
+
+EXPORTED = """{"offer": 0, "items": ["a", "b"]}
+{"user": "7", "item": "a", "reward": 1.0, "propensity": 0.5, "offer": 0}
+{"offer": 4, "items": ["a", "b", "c"]}
+{"user": "2", "item": "c", "reward": 0.25, "propensity": 0.1, "offer": 4, "without": ["b"]}
+{"user": "7", "item": "b", "reward": 0.0, "propensity": 0.9, "offer": 4}
+"""
+PLAIN = "id,x0,x1\na,0.6,0.5\nb,0.1,0.5\nc,-0.3,0.5\n"
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> tuple[Path, Path]:
+    log, items = tmp_path / "log.jsonl", tmp_path / "items.csv"
+    log.write_text(EXPORTED)
+    items.write_text(PLAIN)
+    return log, items
+
+
+def test_every_round_may_have_its_own_offer(exported: tuple[Path, Path]) -> None:
+    log = read_log(*exported)
+    assert [log.on_offer(t).tolist() for t in range(3)] == [[0, 1], [0, 2], [0, 1, 2]]
+    assert (log.users.tolist(), log.names) == ([0, 1, 0], ["7", "2"])
+    np.testing.assert_array_equal(log.features, [[0.6, 0.5], [0.1, 0.5], [-0.3, 0.5]])
+    result = evaluate_replay(fclub.make_policy("linucb"), log)
+    assert result.rounds == 3
+    assert result.doubly_robust.low <= result.doubly_robust.high
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "reason"),
+    [
+        ('"reward": 1.0', '"reward": 2.0', 2, "not from 0 to 1"),
+        ('"reward": 1.0', '"reward": "x"', 2, "Expected `float`"),
+        ('"item": "a"', '"item": "z"', 2, "no features"),
+        ('"offer": 4, "items"', '"offer": 5, "items"', 4, "does not come before"),
+        ('"items": ["a", "b"]}', '"items": ["a", "y"]}', 1, "no features"),
+        (EXPORTED, '{"offer": 0, "items": ["a"]}', 1, "no round"),
+    ],
+)
+def test_fault_of_an_export_has_its_line(
+    old: str, new: str, line: int, reason: str, exported: tuple[Path, Path]
+) -> None:
+    exported[0].write_text(EXPORTED.replace(old, new))
+    with pytest.raises(InvalidRatings, match=reason) as caught:
+        read_log(*exported)
+    assert caught.value.line == line
+
+
+def test_unfit_exports(exported: tuple[Path, Path]) -> None:
+    log, items = exported
+    with pytest.raises(InvalidFile, match="no positions"):
+        read_log(log, items, position="1")
+    log.write_text(EXPORTED.replace('"item": "c"', '"item": "b"'))
+    with pytest.raises(InvalidFile, match="what was on offer"):
+        read_log(log, items)
+    for text, reason in (
+        (PLAIN + "a,0,0.5\n", "appears twice"),
+        ("id,x0\n", "no item"),
+        ("id,x0,x1\na,1,1\n", "norm"),
+    ):
+        items.write_text(text)
+        with pytest.raises(InvalidFile, match=reason):
+            read_log(log, items)
+    log.unlink()
+    with pytest.raises(InvalidFile, match="there is no file"):
+        read_log(log, items)
+    one = np.array([1.0])
+    with pytest.raises(InvalidFile, match="one for every round"):
+        Log(np.array([0]), np.array([0]), one, one, world()[0], [np.array([0])])

@@ -128,9 +128,17 @@ def test_a_store_without_a_generator_goes_on_with_the_one_it_had(tmp_path: Path)
     settings = local_settings(tmp_path, model=Model(policy="fclub-plus", dim=DIM))
     local_node(settings).store.close()
     change(settings.store, "DELETE FROM meta WHERE key = 'generator'")
-    for table, column in (("outbox", "chain"), ("decisions", "era"), ("sent", "session")):
-        change(settings.store, f"ALTER TABLE {table} DROP COLUMN {column}")
-    change(settings.store, "DROP TABLE confirmed")
+    later = {
+        "outbox": ["chain"],
+        "decisions": ["era", "assumed"],
+        "sent": ["session"],
+        "items": ["since"],
+    }
+    for table, columns in later.items():
+        for column in columns:
+            change(settings.store, f"ALTER TABLE {table} DROP COLUMN {column}")
+    for table in ("confirmed", "offers", "former"):
+        change(settings.store, f"DROP TABLE {table}")
     change(settings.store, "PRAGMA user_version = 2")
     node = local_node(settings)
     assert node.server.server.rng.bit_generator.state == np.random.default_rng(0).bit_generator.state

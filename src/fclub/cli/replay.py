@@ -14,7 +14,8 @@ from rich.table import Table
 from fclub.cli import parameters
 from fclub.cli.console import rounds_bar
 from fclub.config import require
-from fclub.environments.replay import Estimate, ReplayResult, evaluate_replay, read_log
+from fclub.environments.logs import read_log
+from fclub.environments.replay import Estimate, ReplayResult, evaluate_replay
 from fclub.experiments.run.experiment import Setting
 
 app = typer.Typer(add_completion=False)
@@ -33,18 +34,21 @@ def _table(results: dict[str, ReplayResult], confidence: float) -> Table:
         caption=f"with intervals of {100 * confidence:g} % confidence; kept: rounds learned from",
     )
     table.add_column("policy", no_wrap=True)
-    for column in ("by replay", "by importance", "fitting", "kept"):
+    for column in ("by replay", "by importance", "doubly robust", "fitting", "kept"):
         table.add_column(column, justify="right")
-    table.add_row("what was logged", _shown(first.logged), "", "", "")
+    table.add_row("what was logged", _shown(first.logged), "", "", "", "")
     for name, found in results.items():
-        estimates = _shown(found.replay), _shown(found.importance)
+        estimates = map(_shown, (found.replay, found.importance, found.doubly_robust))
         table.add_row(name, *estimates, f"{found.fitting:,}", f"{found.kept:,}")
     return table
 
 
 @app.command("replay", epilog=EXAMPLE)
 def replay(
-    log: Annotated[Path, typer.Argument(help="CSV: user, item, reward, propensity; one line a round.")],
+    log: Annotated[
+        Path,
+        typer.Argument(help="CSV (user, item, reward, propensity) or .jsonl of `fclub store export`."),
+    ],
     items: Annotated[Path, typer.Option(help="CSV with the features of every item.")],
     policy: Annotated[list[str], parameters.policy_option()],
     position: Annotated[str | None, typer.Option(help="Only this position of the page.")] = None,

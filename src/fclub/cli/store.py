@@ -11,6 +11,7 @@ import typer
 
 from fclub.service.nodes.parts import check_copy, forget_user
 from fclub.service.store.backup import backup_store, restore_store
+from fclub.service.store.export import export_log
 from fclub.service.store.sent import in_words, read_sent
 
 app = typer.Typer(add_completion=False, help="Look after the store of a server.")
@@ -78,6 +79,24 @@ def sent(path: Annotated[Path, STORE], as_json: Annotated[bool, AS_JSON] = False
         typer.echo(f"{made}  session {message.session}, message {message.number}: {in_words(message)}")
     if not messages:
         typer.echo("nothing has left this server")
+
+
+@app.command("export", epilog="Example: fclub store export shop.db --log log.jsonl --items items.csv")
+def export(
+    path: Annotated[Path, STORE],
+    log: Annotated[Path, typer.Option(help="Where the rounds go, one JSON object a line.")],
+    items: Annotated[Path, typer.Option(help="Where the features of their items go, as CSV.")],
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
+    """Write what was shown, how likely that was and what came of it, for `fclub replay`.
+
+    The log is about people, by number instead of name: forgetting a user does not reach these files.
+    """
+    done = export_log(path, log, items)
+    text = (
+        f"{log}: {done.rounds} rounds; {items}: {done.items} items; {done.unanswered} without a reward"
+    )
+    _show(done._asdict(), as_json, text)
 
 
 @app.command("forget")

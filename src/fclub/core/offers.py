@@ -50,6 +50,15 @@ def best_of(
     return found
 
 
+def mix(best: int, count: int, share: float, coin: float) -> tuple[int, float]:
+    """Of `count` items, the best with probability 1 − share, else any; and how likely that one was.
+
+    `coin` is a number from [0, 1): below `share` it also says which one.
+    """
+    chosen = min(int(coin / share * count), count - 1) if coin < share else best
+    return chosen, share / count + (1.0 - share) * (chosen == best)
+
+
 def best_items(
     items: Matrix, on_offer: Flags, theta: Vector, inverse: Matrix, radius: float, count: int
 ) -> tuple[Indices, Floats]:

@@ -1,28 +1,39 @@
-"""What would a policy have earned on logged feedback? Two estimates with confidence intervals.
+"""What would a policy have earned on logged feedback? Three estimates with confidence intervals.
 
-*Replay* (Li, Chu, Langford, Wang 2011): walk through the log; where the policy would have shown what
-was shown, the outcome is its outcome, otherwise the round is skipped. With a logging policy that is not
-uniform, a fitting round is kept with probability proportional to 1/propensity, which makes what is
-kept look as if logged uniformly. Kept rounds are all that the policy learns from.
+The log has rounds t = 1 … T. In round t, somebody (the context x_t: a user and an offer) was shown a_t
+with the known probability p_t, and r_t followed. Contexts are drawn independently of each other and of
+what was shown. The policy π walks through the log; π_t is the policy as it is before round t, and c is
+the least probability with which the log shows anything.
+
+*Replay* (Li, Chu, Langford, Wang 2011): where π_t would have shown a_t, the outcome is its outcome.
+Such a round is kept with probability c/p_t, so that what is kept looks as if logged uniformly: whatever
+π_t is, a round is kept with probability c, and kept rounds have the distribution of a live run. They
+are all that the policy learns from, in all three estimates. The estimate is their mean reward.
 
 *Self-normalised importance weighting* (Swaminathan, Joachims 2015): in the same walk, every fitting
-round counts, weighted by 1/propensity. It wastes no fitting round. For a policy that learns it
-estimates the mean, over the log's rounds, of the value of the policy as it then was.
+round counts, weighted by 1/p_t.
 
-Both intervals are asymptotic: fitting rounds must be many (some hundreds).
+*Doubly robust* (Dudík, Erhan, Langford, Li 2012, for policies that change): the mean over all t of
 
-A log says what was shown to whom, how likely that was, and what came of it. Its layout is that of the
-Open Bandit data: a CSV with one line per impression, and a CSV with the features of every item. All
-items could have been shown in every round.
+    D_t = q_t(x_t, π_t(x_t)) + 1[π_t(x_t) = a_t]/p_t · (r_t − q_t(x_t, a_t)),
+
+where q_t is a model of rewards that has learned from rounds 1 … t−1 alone. Given these rounds, π_t and
+q_t are fixed, so E[D_t] = V(π_t), the expected reward of showing π_t's choice to the next visitor,
+whatever q_t is: the differences D_t − V(π_t) are a martingale's, and the interval is its central limit.
+A good q_t makes it narrow: it takes the place of rounds that do not fit.
+
+What the last two estimate is (1/T)·Σ V(π_t). After t−1 rounds the policy has learned from a number of
+rounds that is binomial with chance c, and its state is distributed as after that number of rounds live.
+So this is the mean reward of a live run over its first c·T rounds, each counted alike but for the last
+ones, which the log may cut off. A policy that does not learn has one value, and this is it.
+
+All intervals are asymptotic: fitting rounds must be many (some hundreds).
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import nan, sqrt
-from pathlib import Path
 from statistics import NormalDist
 from typing import Protocol
 
@@ -32,131 +43,8 @@ from numpy.random import SeedSequence
 from fclub.config import Problem, require
 from fclub.core.types import Flags, Floats, Indices, Matrix, Vector
 from fclub.environments.base import place
-from fclub.environments.data.ratings_file import numbered_lines
-from fclub.environments.world import HALF
-from fclub.errors import InvalidFile, InvalidRatings
-
-ITEM = ("item_id", "item", "action")
-REWARD = ("click", "reward")
-PROPENSITY = ("propensity_score", "propensity", "pscore")
-USER = ("user_id", "user")
-
-
-@dataclass(frozen=True)
-class Log:
-    """Round t showed item `shown[t]` of `features` (M, d) to `users[t]` with probability
-    `propensity[t]`, and `rewards[t]` followed."""
-
-    users: Indices
-    shown: Indices
-    rewards: Floats
-    propensity: Floats
-    features: Floats
-
-    def __post_init__(self) -> None:
-        lengths = {len(self.users), len(self.shown), len(self.rewards), len(self.propensity)}
-        if len(lengths) != 1 or not len(self.users):
-            raise InvalidFile(f"a log needs equally long columns, got lengths {sorted(lengths)}")
-        if self.shown.min() < 0 or self.shown.max() >= len(self.features):
-            raise InvalidFile(f"a log may only show items 0 to {len(self.features) - 1}")
-        if not ((self.propensity > 0.0) & (self.propensity <= 1.0)).all():
-            raise InvalidFile("propensities must be above 0 and at most 1")
-
-    def __len__(self) -> int:
-        return len(self.users)
-
-
-def _records(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Numbered lines of a CSV with a header."""
-    if not path.is_file():
-        raise InvalidFile(f"there is no file {path}")
-    reader = csv.DictReader(line for _, line in numbered_lines(path))
-    for record in reader:
-        if None in record or None in record.values():
-            fields = len(reader.fieldnames or ())
-            raise InvalidRatings(path, reader.line_num, f"expected {fields} fields")
-        yield reader.line_num, record
-
-
-def _field(path: Path, record: dict[str, str], names: tuple[str, ...]) -> str:
-    for name in names:
-        if name in record:
-            return record[name]
-    raise InvalidRatings(path, 1, f"no column called {' or '.join(names)}")
-
-
-def _number(path: Path, line: int, text: str, least: float, most: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise InvalidRatings(path, line, f"{text!r} is not a number") from None
-    if not least <= value <= most:
-        raise InvalidRatings(path, line, f"{text} is not between {least:g} and {most:g}")
-    return value
-
-
-def _user(record: dict[str, str]) -> tuple[str, ...]:
-    """The user's id; in anonymous logs, users with the same features are one."""
-    for name in USER:
-        if name in record:
-            return (record[name],)
-    return tuple(record[name] for name in sorted(record) if name.startswith("user_feature"))
-
-
-def read_log(path: object, items: object, position: str | None = None) -> Log:
-    """A log and its items' features; `position` keeps only impressions at that place of the page."""
-    source = Path(str(path))
-    numbers, features = read_item_features(items)
-    people: dict[tuple[str, ...], int] = {}
-    rows: list[tuple[int, int, float, float]] = []
-    for line, record in _records(source):
-        if position is not None and _field(source, record, ("position",)) != position:
-            continue
-        item = _field(source, record, ITEM)
-        if item not in numbers:
-            raise InvalidRatings(source, line, f"item {item!r} has no features in {items}")
-        reward = _number(source, line, _field(source, record, REWARD), 0.0, 1.0)
-        chance = _number(source, line, _field(source, record, PROPENSITY), 1e-12, 1.0)
-        user = people.setdefault(_user(record), len(people))
-        rows.append((user, numbers[item], reward, chance))
-    if not rows:
-        raise InvalidRatings(source, 1, "there is no impression")
-    users, shown, rewards, chances = (np.array(column) for column in zip(*rows, strict=True))
-    return Log(users, shown, rewards, chances, features)
-
-
-def read_item_features(path: object) -> tuple[dict[str, int], Floats]:
-    """Item id → row, and the rows: numbers standardised, words as indicators, beside a constant.
-
-    The longest row is scaled to norm 1/√2 beside the constant 1/√2, so that all are in the unit ball.
-    """
-    source = Path(str(path))
-    records = list(_records(source))
-    if not records:
-        raise InvalidRatings(source, 1, "there is no item")
-    numbers: dict[str, int] = {}
-    for line, record in records:
-        item = _field(source, record, ITEM)
-        if item in numbers:
-            raise InvalidRatings(source, line, f"item {item!r} appears twice")
-        numbers[item] = len(numbers)
-    names = [name for name in records[0][1] if name and name not in ITEM]
-    blocks = [_encode([record[name] for _, record in records]) for name in names]
-    free = np.hstack([*blocks, np.zeros((len(numbers), 1))])[:, :-1]
-    longest = float(np.linalg.norm(free, axis=1).max(initial=0.0))
-    scaled = free * (HALF / longest) if longest > 0.0 else free
-    return numbers, np.hstack([scaled, np.full((len(numbers), 1), HALF)])
-
-
-def _encode(column: list[str]) -> Floats:
-    try:
-        values = np.array(column, dtype=np.float64)
-    except ValueError:
-        words = sorted(set(column))
-        return np.array([[float(word == entry) for word in words] for entry in column])
-    spread = values.std()
-    centred: Floats = (values - values.mean()) / (spread if spread > 0.0 else 1.0)
-    return centred[:, None]
+from fclub.environments.logs import Log
+from fclub.environments.reward_model import RewardModel
 
 
 class Learner(Protocol):
@@ -187,6 +75,7 @@ class ReplayResult:
     kept: int
     replay: Estimate
     importance: Estimate
+    doubly_robust: Estimate
     logged: Estimate
 
 
@@ -198,15 +87,23 @@ def evaluate_replay(
     seed: int = 0,
     confidence: float = 0.95,
     learn: bool = True,
+    least: float | None = None,
 ) -> ReplayResult:
     """Start the policy and walk it through the log, its users dealt out over the servers in order of
-    appearance. `learn=False` evaluates a policy as it is: it was started before and does not learn."""
+    appearance. `learn=False` evaluates a policy as it is: it was started before and does not learn.
+    `least` is the least probability of anything on offer; unless given, that of what was shown.
+    """
     require(0.0 < confidence < 1.0, "confidence must be between 0 and 1", confidence)
+    least = float(log.propensity.min()) if least is None else least
+    require(0.0 < least <= log.propensity.min(), "least must be that of every round", least)
     acceptance, started = SeedSequence(seed).spawn(2)
     if learn:
         users = int(log.users.max()) + 1
         policy.start(_problem(log, users, servers), place(users, servers, "spread"), seed=started)
-    fitting, kept = _walk(policy, log, np.random.default_rng(acceptance), learn)
+    accepted = np.random.default_rng(acceptance).random(len(log)) < least / log.propensity
+    chosen = walk(policy, log, accepted, learn)
+    fitting = chosen == log.shown
+    kept = fitting & accepted
     weights = np.where(fitting, 1.0 / log.propensity, 0.0)
     z = NormalDist().inv_cdf(0.5 + confidence / 2.0)
     return ReplayResult(
@@ -215,26 +112,58 @@ def evaluate_replay(
         kept=int(kept.sum()),
         replay=_weighted_mean(log.rewards, kept.astype(np.float64), z),
         importance=_weighted_mean(log.rewards, weights, z),
+        doubly_robust=_mean(doubly_robust(log, chosen), weights, z),
         logged=_weighted_mean(log.rewards, np.ones(len(log)), z),
     )
 
 
 def _problem(log: Log, users: int, servers: int) -> Problem:
-    last = log.features[:, -1]
-    constant = HALF if np.all(last == HALF) else None
+    """The last feature is a constant if all items share it."""
+    last = float(log.features[0, -1])
+    constant = last if last > 0.0 and np.all(log.features[:, -1] == last) else None
     return Problem(users, servers, log.features.shape[1], constant)
 
 
-def _walk(policy: Learner, log: Log, rng: np.random.Generator, learn: bool) -> tuple[Flags, Flags]:
-    """Which rounds fit the policy's choice, and which of them are kept."""
-    chance = log.propensity.min() / log.propensity
-    accepted = rng.random(len(log)) < chance
-    fitting = np.zeros(len(log), dtype=np.bool_)
+def walk(policy: Learner, log: Log, accepted: Flags, learn: bool = True) -> Indices:
+    """What the policy would have shown in every round; it learns from accepted rounds that fit."""
+    chosen = np.zeros(len(log), dtype=np.int64)
     for t, (user, shown, reward) in enumerate(zip(log.users, log.shown, log.rewards, strict=True)):
-        fitting[t] = policy.recommend(int(user), log.features) == shown
-        if learn and fitting[t] and accepted[t]:
+        rows = log.on_offer(t)
+        items = log.features[rows]
+        chosen[t] = rows[policy.recommend(int(user), items)]
+        if learn and accepted[t] and chosen[t] == shown:
             policy.update(int(user), log.features[shown], float(reward))
-    return fitting, fitting & accepted
+    return chosen
+
+
+def doubly_robust(log: Log, chosen: Indices) -> Floats:
+    """D_t of every round, for what a policy has chosen in it."""
+    model = RewardModel(int(log.users.max()) + 1, log.features.shape[1])
+    terms = np.empty(len(log))
+    rounds = zip(log.users.tolist(), log.shown, log.rewards.tolist(), log.propensity, strict=True)
+    for t, (user, shown, reward, chance) in enumerate(rounds):
+        theta, x = model.estimate(user), log.features[shown]
+        terms[t] = min(max(theta @ log.features[chosen[t]], 0.0), 1.0)
+        if chosen[t] == shown:
+            terms[t] += (reward - terms[t]) / chance
+        model.learn(user, x, reward)
+    return terms
+
+
+def _mean(terms: Floats, weights: Floats, z: float) -> Estimate:
+    """The mean of independent terms; never surer than the weights of fitting rounds allow."""
+    if not weights.any() or len(terms) < 2:
+        return Estimate(nan, 0.0, 1.0)
+    value = float(terms.mean())
+    error = max(z * float(terms.std(ddof=1)) / sqrt(len(terms)), _least_error(weights, z))
+    return Estimate(value, max(0.0, value - error), min(1.0, value + error))
+
+
+def _least_error(weights: Floats, z: float) -> float:
+    """Half of Wilson's interval for n equal outcomes, n being the effective number (Σw)²/Σw²."""
+    total = float(weights.sum())
+    effective = total * total / float(weights @ weights)
+    return z * z / (effective + z * z)
 
 
 def _weighted_mean(rewards: Floats, weights: Floats, z: float) -> Estimate:
@@ -248,6 +177,5 @@ def _weighted_mean(rewards: Floats, weights: Floats, z: float) -> Estimate:
         return Estimate(nan, 0.0, 1.0)
     value = float(weights @ rewards) / total
     error = z * sqrt(float(np.sum((weights * (rewards - value)) ** 2))) / total
-    effective = total * total / float(weights @ weights)
-    error = max(error, z * z / (effective + z * z))
+    error = max(error, _least_error(weights, z))
     return Estimate(value, max(0.0, value - error), min(1.0, value + error))

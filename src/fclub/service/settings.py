@@ -79,6 +79,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Number of features of an item."""
     constant: Annotated[float, Meta(gt=0, le=1)] | None = None
     """Value of the last feature, if all items share one; items with another value are refused."""
+    uniform: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Probability of a uniform choice for the first place; above 0, every decision keeps its offer."""
     expected_clusters: Positive = 1000
     """Bound on the local clusters of the whole federation; confidence radii use it."""
     parameters: dict[str, Parameter] = {}

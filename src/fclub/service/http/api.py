@@ -183,14 +183,29 @@ class Statistics(msgspec.Struct, frozen=True):
     centre: float
 
 
+class Offered(msgspec.Struct, frozen=True):
+    """What was on offer: these `items`, or the whole catalogue of that version `without` some."""
+
+    version: int
+    items: list[str] | None
+    without: list[str]
+
+
 class Shown(msgspec.Struct, frozen=True):
-    """What a user was shown; `made` in seconds since 1970."""
+    """What a user was shown; `made` in seconds since 1970.
+
+    `probability` is how likely this item was, and `offer` what it was chosen from; both are kept where
+    choices are mixed with uniform ones. `assumed`: no reward came, and this one was declared for that.
+    """
 
     decision: str
     item: str
     features: list[float]
     made: float
     reward: float | None
+    assumed: bool
+    probability: float | None
+    offer: Offered | None
 
 
 class PastReward(msgspec.Struct, frozen=True):

@@ -8,14 +8,17 @@ from collections.abc import Iterable
 import numpy as np
 
 from fclub.core.inputs import as_items
-from fclub.core.offers import best_items
+from fclub.core.offers import best_items, mix
 from fclub.core.types import Matrix
 from fclub.errors import EmptyItems, InvalidFeatures, InvalidInput, TooLarge
+from fclub.protocol.seam import Bound
 from fclub.service.http import api
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
 from fclub.service.store.catalogue import Offer
+from fclub.service.store.decisions import Offered, coin_of
+from fclub.service.store.offers import Own, Part, Whole, encode_offer
 
 LARGE = 5_000
 """More items than this are scored beside other requests, in a thread of their own."""
@@ -49,18 +52,23 @@ class Chooser:
         check_user(entry.user)
         if max(len(entry.items or ()), entry.count or 0) > self.max_items:
             raise TooLarge(f"at most {self.max_items} items may be offered or shown")
+        if entry.exclude_seen and self.node.changes.statements:
+            # What was shown a moment ago has to be on disk before it can be read.
+            await self.runner.commit()
         offer = self._offer(entry.items)
         if (
             entry.items is not None
             and entry.count is None
             and not (entry.exclude or entry.exclude_seen)
         ):
-            decision = self.node.recommend(entry.user, offer.items, offer.ids)
+            decision = self.node.recommend(entry.user, offer.items, offer.ids, offer.known)
             return api.Recommended(decision.id, offer.ids[decision.index], decision.index)
         if entry.exclude:
             offer = self._without(offer, entry.exclude)
         if entry.exclude_seen:
-            offer = await self._unseen(offer, entry.user)
+            row = self.node.rows.get(entry.user)
+            seen = [] if row is None else self.node.decisions.items_of(row)
+            offer = self._without(offer, seen)
         if not offer.there.any():
             raise EmptyItems("there is no item to choose from", entry.user)
         shown = await self._best(offer, entry.user, entry.count or 1)
@@ -71,7 +79,9 @@ class Chooser:
 
     def _offer(self, items: list[api.Item | str] | None) -> Offer:
         if items is None:
-            return self.node.catalogue.offer()
+            offer = self.node.catalogue.offer()
+            # What is on offer now will be remembered, whatever is deleted while it is scored.
+            return offer._replace(there=offer.there.copy()) if self.node.uniform else offer
         ids = [item if isinstance(item, str) else item.id for item in items]
         check_ids(ids)
         given = [item.features for item in items if not isinstance(item, str)]
@@ -82,7 +92,8 @@ class Chooser:
             raise InvalidInput("items are either ids of the catalogue or have features, not both")
         else:
             rows = self._catalogued(ids)
-        return Offer(rows, np.ones(len(ids), dtype=np.bool_), ids)
+        there = np.ones(len(ids), dtype=np.bool_)
+        return Offer(rows, there, ids, self.node.catalogue.version, known=not given)
 
     def _catalogued(self, ids: list[str]) -> Matrix:
         catalogue = self.node.catalogue
@@ -94,7 +105,7 @@ class Chooser:
     def _without(self, offer: Offer, exclude: Iterable[str]) -> Offer:
         """Ids that are not on offer are excluded already."""
         there = offer.there.copy()
-        if offer.ids is self.node.catalogue.offer().ids:
+        if offer.whole:
             catalogue = self.node.catalogue
             there[[catalogue.place(key) for key in exclude if key in catalogue]] = False
         else:
@@ -102,26 +113,57 @@ class Chooser:
             there[[place for place, key in enumerate(offer.ids) if key in gone]] = False
         return offer._replace(there=there)
 
-    async def _unseen(self, offer: Offer, user: str) -> Offer:
-        """What was shown a moment ago has to be on disk before it can be read."""
-        if self.node.changes.statements:
-            await self.runner.commit()
-        row = self.node.rows.get(user)
-        return offer if row is None else self._without(offer, self.node.decisions.items_of(row))
-
     async def _best(self, offer: Offer, user: str, count: int) -> list[api.Ranked]:
         bound = self.node.bound(user)
+        # Asked before anything else can change the catalogue.
+        left_out = self._left_out(offer) if self.node.uniform and offer.whole else []
+        found = await self._scored(offer, bound, count)
+        first: tuple[bytes | None, Offered | None] = None, None
+        if self.node.uniform:
+            first, found = self._mixed(offer, bound, found, left_out)
+        shown = []
+        for place, score in found:
+            item = offer.ids[place]
+            decision = self.node.show(user, item, offer.items[place], *first)
+            shown.append(api.Ranked(decision, item, place, bound.offset + score))
+            first = None, None
+        return shown
+
+    async def _scored(self, offer: Offer, bound: Bound, count: int) -> list[tuple[int, float]]:
+        """Places and scores, best first."""
         asked = offer.items, offer.there, bound.theta, bound.inverse, bound.radius, count
         if len(offer.items) > LARGE:
             places, scores = await asyncio.to_thread(best_items, *asked)
         else:
             places, scores = best_items(*asked)
-        return [
-            api.Ranked(
-                self.node.show(user, offer.ids[place], offer.items[place]),
-                offer.ids[place],
-                place,
-                bound.offset + score,
-            )
-            for place, score in zip(places.tolist(), scores.tolist(), strict=True)
-        ]
+        return list(zip(places.tolist(), scores.tolist(), strict=True))
+
+    def _left_out(self, offer: Offer) -> list[str]:
+        """What of the catalogue is not on offer."""
+        gone = self.node.catalogue.offer().there & ~offer.there
+        return [offer.ids[place] for place in np.flatnonzero(gone).tolist()]
+
+    def _mixed(
+        self, offer: Offer, bound: Bound, found: list[tuple[int, float]], left_out: list[str]
+    ) -> tuple[tuple[bytes, Offered], list[tuple[int, float]]]:
+        """Any item may take the first place, with the probability that is set.
+
+        Returns the key of that place's decision, from which the choice has followed, what was on offer,
+        and what is shown: the others by their scores.
+        """
+        places, key = np.flatnonzero(offer.there), self.node.decisions.new_key()
+        best = int(np.searchsorted(places, found[0][0]))
+        chosen, chance = mix(best, len(places), self.node.uniform, coin_of(key))
+        if chosen != best:
+            place = int(places[chosen])
+            one = offer.items[place : place + 1], offer.there[place : place + 1]
+            _, (score,) = best_items(*one, bound.theta, bound.inverse, bound.radius, 1)
+            others = [entry for entry in found if entry[0] != place]
+            found = [(place, float(score)), *others][: len(found)]
+        if offer.whole:
+            body = encode_offer(Whole(left_out))
+        else:
+            ids = [offer.ids[place] for place in places.tolist()]
+            rows = offer.items[places].tobytes()
+            body = encode_offer(Part(ids) if offer.known else Own(ids, rows))
+        return (key, Offered(chance, offer.version, body)), found

@@ -29,6 +29,7 @@ from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
 from fclub.service.store.books import Books
+from fclub.service.store.offers import Whole, decode_offer
 
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
@@ -183,10 +184,7 @@ class LocalService:
                 moment=statistics.moment.tolist(),
                 centre=self.node.server.bound(row).offset,
             ),
-            decisions=[
-                api.Shown(key.hex(), item, np.frombuffer(features).tolist(), made, reward)
-                for key, item, features, made, reward in decisions
-            ],
+            decisions=[_shown(*stored) for stored in decisions],
             past=[api.PastReward(*told) for told in self.node.past.of_user(row)],
         )
 
@@ -244,6 +242,25 @@ class LocalService:
         failed = self.runner.failure is None or self.runner.failure.done()
         body = {"ready": not failed, "connected": self.runner.wire.connected}
         return json_response(body, 503 if failed else 200)
+
+
+def _shown(
+    key: bytes,
+    item: str,
+    features: bytes,
+    made: float,
+    reward: float | None,
+    assumed: int,
+    *offered: Any,
+) -> api.Shown:
+    chance, version, body = offered
+    offer = None
+    if body is not None:
+        found = decode_offer(body)
+        whole = isinstance(found, Whole)
+        offer = api.Offered(version, None if whole else found.ids, found.without if whole else [])
+    x = np.frombuffer(features).tolist()
+    return api.Shown(key.hex(), item, x, made, reward, bool(assumed), chance, offer)
 
 
 @lru_cache(maxsize=1024)

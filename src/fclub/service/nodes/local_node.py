@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from fclub.core.offers import mix
 from fclub.core.types import Matrix, Vector
 from fclub.errors import (
     Conflict,
@@ -46,7 +47,8 @@ from fclub.service.nodes.handshake import AGREED, ANOTHER_STORE, REFUSED, Handsh
 from fclub.service.nodes.node import Node, RecordedNoise
 from fclub.service.store.books import Books
 from fclub.service.store.catalogue import Catalogue
-from fclub.service.store.decisions import Decisions, Past, Shown
+from fclub.service.store.decisions import Decisions, Offered, Past, Shown, coin_of
+from fclub.service.store.offers import Own, Part, encode_offer
 from fclub.service.store.store import Changes, Store
 
 
@@ -78,9 +80,10 @@ class LocalNode(Node):
         noise: RecordedNoise,
         rng: np.random.Generator,
         store: Store,
+        uniform: float = 0.0,
     ) -> None:
         super().__init__(store, noise)
-        self.name, self.family = name, family
+        self.name, self.family, self.uniform = name, family, uniform
         ledger = family.ledger(seeded=False, keep=False)
         place = Place(name, self, noise, ledger, rng)
         self.server = family.local_server(place, family.users(0), live=True)
@@ -93,7 +96,7 @@ class LocalNode(Node):
         self.feedbacks = self.era = 0
         self.decisions = Decisions(store)
         self.past = Past(store)
-        self.catalogue = Catalogue(store, family.shape.dim)
+        self.catalogue = Catalogue(store, family.shape.dim, keep=uniform > 0.0)
         self._gone: set[int] = set()
         self.books.compare(self._recover())
         self.rows = store.users()
@@ -106,13 +109,18 @@ class LocalNode(Node):
         self.books.post(message, self.channel.ordinal, self.changes)
         self.channel.send(encode(message), self.changes)
 
-    def recommend(self, user: str, items: Matrix, ids: Sequence[str]) -> Decision:
-        """Choose an item and remember what was shown to whom."""
+    def recommend(self, user: str, items: Matrix, ids: Sequence[str], known: bool = False) -> Decision:
+        """Choose an item and remember what was shown to whom; `known`: items are of the catalogue."""
         self.family.domain.check_items(items)
         row = self._visit(user)
-        index = self.server.recommend(row, items)
+        index, key, offered = self.server.recommend(row, items), self.decisions.new_key(), None
+        if self.uniform > 0.0:
+            index, chance = mix(index, len(items), self.uniform, coin_of(key))
+            offer = Part(list(ids)) if known else Own(list(ids), items.tobytes())
+            offered = Offered(chance, self.catalogue.version, encode_offer(offer))
         shown = Shown(row, items[index].tobytes(), era=self.era)
-        return Decision(self.decisions.add(shown, ids[index], self.changes).hex(), index)
+        self.decisions.add(key, shown, ids[index], self.changes, offered)
+        return Decision(key.hex(), index)
 
     def bound(self, user: str) -> Bound:
         """What items are scored with for this user, who visits now and may be new."""
@@ -133,12 +141,24 @@ class LocalNode(Node):
             self._ask_for_slot()
         return row
 
-    def show(self, user: str, item: str, features: Vector) -> str:
-        """Remember that an item was chosen for this user; returns the decision."""
+    def show(
+        self,
+        user: str,
+        item: str,
+        features: Vector,
+        key: bytes | None = None,
+        offered: Offered | None = None,
+    ) -> str:
+        """Remember that an item was chosen for this user; returns the decision.
+
+        `key` is given where the choice has followed from it, with what was `offered`.
+        """
         row = self.rows.get(user)
         row = self._add_user(user) if row is None else row
+        key = self.decisions.new_key() if key is None else key
         shown = Shown(row, features.tobytes(), era=self.era)
-        return self.decisions.add(shown, item, self.changes).hex()
+        self.decisions.add(key, shown, item, self.changes, offered)
+        return key.hex()
 
     def learn_past(self, key: str, user: str, x: Vector, reward: float) -> bool:
         """Learn from an observation made elsewhere; False if that of this id is known already.

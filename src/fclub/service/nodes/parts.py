@@ -102,7 +102,7 @@ def local_node(
             store.fix("model", fingerprint)
             store.fix("name", settings.name)
             rng.bit_generator.state = store.remember("generator", rng.bit_generator.state)
-            node = LocalNode(settings.name, family, recorded, rng, store)
+            node = LocalNode(settings.name, family, recorded, rng, store, settings.model.uniform)
         remember(store, settings.model)
         return node
 

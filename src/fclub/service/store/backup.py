@@ -27,7 +27,7 @@ def backup_store(store: Path, target: Path) -> dict[str, object]:
     require_store(store)
     if target.exists():
         raise InvalidFile(f"{target} exists already")
-    with _written_whole(target) as unfinished:
+    with written_whole(target) as unfinished:
         _copy(store, unfinished)
         found = describe(unfinished)
     return found | {"store": str(store), "file": str(target)}
@@ -47,7 +47,7 @@ def restore_store(file: Path, store: Path, replace: bool = False) -> dict[str, o
             held.callback(Lock(store).release)
         except OSError as error:
             raise InvalidFile(f"{store}: {error.strerror}") from None
-        with _written_whole(store) as unfinished:
+        with written_whole(store) as unfinished:
             _copy(file, unfinished)
             found = describe(unfinished)
             _mark(unfinished)
@@ -86,7 +86,7 @@ def read_only(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _written_whole(target: Path) -> Iterator[Path]:
+def written_whole(target: Path) -> Iterator[Path]:
     """A file beside the target that takes its place when it is complete and on disk."""
     unfinished = target.with_name(f"{target.name}.unfinished")
     try:

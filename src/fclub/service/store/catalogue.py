@@ -14,11 +14,18 @@ LEAST_ROOM = 64
 
 
 class Offer(NamedTuple):
-    """Items by place, with their ids; only those that are `there` are on offer."""
+    """Items by place, with their ids; only those that are `there` are on offer.
+
+    `version` is the catalogue's. `known` tells whether the items are of the catalogue, `whole` whether
+    they are all of it.
+    """
 
     items: Matrix
     there: Flags
     ids: Sequence[str]
+    version: int
+    known: bool = True
+    whole: bool = False
 
 
 class Catalogue:
@@ -26,10 +33,16 @@ class Catalogue:
 
     A new item takes the next row, a replaced one too, and its old row is marked. When there is no row
     left, all that are not marked move to new arrays. So an offer can be looked at without a lock.
+
+    Every change has a number, the catalogue's `version`. With `keep`, or once offers are stored, the
+    store also keeps what was replaced or deleted, and from which version to which it was there.
     """
 
-    def __init__(self, store: Store, dim: int) -> None:
+    def __init__(self, store: Store, dim: int, keep: bool = False) -> None:
         self._store, self._dim = store, dim
+        self.version = int(store.get("catalogue") or 0)
+        stored = store.reader.execute("SELECT EXISTS (SELECT 1 FROM offers)").fetchone()[0]
+        self._keep = keep or bool(stored)
         ids, features = [], bytearray()
         for key, row in store.reader.execute("SELECT id, features FROM items ORDER BY id"):
             ids.append(key)
@@ -61,7 +74,8 @@ class Catalogue:
     def offer(self) -> Offer:
         """Everything that there is now."""
         count = len(self._ids)
-        return Offer(self._items[:count], self._there[:count], self._ids)
+        items, there = self._items[:count], self._there[:count]
+        return Offer(items, there, self._ids, self.version, whole=True)
 
     def news(self, ids: Sequence[str], features: Matrix) -> tuple[list[str], Matrix]:
         """Those of the items that are not known with the same features."""
@@ -72,9 +86,9 @@ class Catalogue:
     def put(self, ids: Sequence[str], features: Matrix, changes: Changes) -> int:
         """Insert or replace items; returns how many are new."""
         known = len(self)
-        for key, row in zip(ids, features, strict=True):
-            self._remove(key)
-            changes.write("INSERT OR REPLACE INTO items VALUES (?, ?)", key, row.tobytes())
+        self._change([key for key in ids if self._remove(key)], changes)
+        rows = [(key, row.tobytes(), self.version) for key, row in zip(ids, features, strict=True)]
+        changes.write_each("INSERT OR REPLACE INTO items VALUES (?, ?, ?)", rows)
         self._make_room(len(ids))
         first, last = len(self._ids), len(self._ids) + len(ids)
         self._items[first:last], self._there[first:last] = features, True
@@ -86,8 +100,17 @@ class Catalogue:
         """Whether there was such an item."""
         if not self._remove(key):
             return False
+        self._change([key], changes)
         changes.write("DELETE FROM items WHERE id = ?", key)
         return True
+
+    def _change(self, gone: list[str], changes: Changes) -> None:
+        """A new version, in which these are not there any more as they were."""
+        self.version += 1
+        changes.note("catalogue", str(self.version))
+        if self._keep:
+            sql = "INSERT INTO former SELECT id, since, ?, features FROM items WHERE id = ?"
+            changes.write_each(sql, [(self.version, key) for key in gone])
 
     def _remove(self, key: str) -> bool:
         row = self._row_of.pop(key, None)

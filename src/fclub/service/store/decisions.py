@@ -1,4 +1,4 @@
-"""What was shown to whom, and what was observed elsewhere.
+"""What was shown to whom, of which offer, and what was observed elsewhere.
 
 All of it is in the store; the latest decisions without a reward are also at hand.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fclub.service.store.store import Changes, Store
 
@@ -19,6 +19,18 @@ FORGOTTEN_AT_ONCE = 500
 """Old decisions that are dropped in one go, in a few milliseconds."""
 
 RANDOM_BYTES = 10
+COIN_BYTES = 7
+
+
+class Offered(NamedTuple):
+    """How likely it was that a decision showed its item, and what was on offer, as `offers` encodes it.
+
+    `version` is the catalogue's, so that the features of its items can be looked up as they were.
+    """
+
+    chance: float
+    version: int
+    body: bytes
 
 
 class Shown(NamedTuple):
@@ -31,6 +43,14 @@ class Shown(NamedTuple):
     features: bytes
     reward: float | None = None
     era: int = 0
+
+
+def coin_of(key: bytes) -> float:
+    """A number from [0, 1) that follows from the random end of a decision's id.
+
+    So a choice by chance needs no state of its own, and can be recomputed from what is stored.
+    """
+    return (int.from_bytes(key[-COIN_BYTES:], "big") >> 3) * 2.0**-53
 
 
 def _moment(seconds: float) -> bytes:
@@ -59,16 +79,22 @@ class Decisions:
         self._recent: dict[bytes, Shown] = {}
         self._fresh: dict[bytes, float] = {}
 
-    def add(self, shown: Shown, item: str, changes: Changes) -> bytes:
-        """Remember a decision made now; returns its key."""
-        made = time.time()
-        key = _moment(made) + next(self._ends)
-        sql = "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, NULL, ?)"
-        changes.write(sql, key, shown.row, item, shown.features, made, shown.era)
+    def new_key(self) -> bytes:
+        """The id of a decision that is made now."""
+        return _moment(time.time()) + next(self._ends)
+
+    def add(
+        self, key: bytes, shown: Shown, item: str, changes: Changes, offered: Offered | None = None
+    ) -> None:
+        """Remember a decision made now, and perhaps what was on offer."""
+        columns = "id, row, item, features, made, era"
+        sql = f"INSERT INTO decisions ({columns}) VALUES (?, ?, ?, ?, ?, ?)"
+        changes.write(sql, key, shown.row, item, shown.features, time.time(), shown.era)
+        if offered is not None:
+            changes.write("INSERT INTO offers VALUES (?, ?, ?, ?)", key, *offered)
         self._recent[key] = shown
         if len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
-        return key
 
     def find(self, key: bytes) -> Shown | None:
         recent = self._recent.get(key)
@@ -98,9 +124,13 @@ class Decisions:
         for key in changes.rewards:
             del self._fresh[key]
 
-    def of_user(self, row: int) -> list[tuple[bytes, str, bytes, float, float | None]]:
-        """Id, item, features, time and reward of the user's stored decisions, oldest first."""
-        sql = "SELECT id, item, features, made, reward FROM decisions WHERE row = ? ORDER BY id"
+    def of_user(self, row: int) -> list[tuple[Any, ...]]:
+        """Id, item, features, time, reward, whether that is assumed; then probability, version and
+        body of the offer, all None where it was not kept. Oldest first."""
+        sql = (
+            "SELECT id, item, features, made, reward, assumed, chance, version, body "
+            "FROM decisions LEFT JOIN offers ON decision = id WHERE row = ? ORDER BY id"
+        )
         return self._store.reader.execute(sql, (row,)).fetchall()
 
     def items_of(self, row: int) -> list[str]:
@@ -123,8 +153,11 @@ class Decisions:
         old = "FROM decisions WHERE id < ?"
         if self._store.reader.execute(f"SELECT 1 {old} LIMIT 1", (first,)).fetchone() is None:
             return False
-        sql = f"DELETE FROM decisions WHERE id IN (SELECT id {old} ORDER BY id LIMIT ?)"
-        changes.write(sql, first, FORGOTTEN_AT_ONCE)
+        gone = f"SELECT id {old} ORDER BY id LIMIT ?"
+        for table, name in (("offers", "decision"), ("decisions", "id")):
+            changes.write(f"DELETE FROM {table} WHERE {name} IN ({gone})", first, FORGOTTEN_AT_ONCE)
+        least = "(SELECT version FROM offers ORDER BY decision LIMIT 1)"
+        changes.write(f"DELETE FROM former WHERE until <= coalesce({least}, until)")
         return True
 
 

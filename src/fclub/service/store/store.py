@@ -21,7 +21,7 @@ import numpy as np
 from fclub.errors import InvalidFile, OtherSettings
 from fclub.service.store.lock import PRIVATE, Lock
 
-VERSION = 6
+VERSION = 7
 MAGIC = b"SQLite format 3\0"
 UNREADABLE = sqlite3.Error
 """What a damaged file raises."""
@@ -54,7 +54,17 @@ CREATE TABLE IF NOT EXISTS past (id TEXT PRIMARY KEY, row INTEGER NOT NULL, rewa
     WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS past_by_row ON past (row);
 """
-SCHEMAS = {"local": _COMMON + _LOCAL + _BY_ROW + _SHOP, "global": _COMMON}
+_SINCE = """
+ALTER TABLE decisions ADD COLUMN assumed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE items ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
+"""
+_OFFERS = """
+CREATE TABLE offers (decision BLOB PRIMARY KEY, chance REAL NOT NULL, version INTEGER NOT NULL,
+                     body BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE former (id TEXT, since INTEGER, until INTEGER NOT NULL, features BLOB NOT NULL,
+                     PRIMARY KEY (id, since)) WITHOUT ROWID;
+"""
+SCHEMAS = {"local": _COMMON + _LOCAL + _BY_ROW + _SHOP + _SINCE + _OFFERS, "global": _COMMON}
 
 _FIRST_GENERATOR = json.dumps(np.random.default_rng(0).bit_generator.state, sort_keys=True)
 _SESSIONS = """
@@ -72,21 +82,23 @@ MIGRATIONS: dict[str, dict[int, str]] = {
         3: _BY_ROW,
         4: _SHOP,
         5: _SESSIONS + _ERAS,
+        6: _SINCE + _OFFERS,
     },
-    "global": {2: "", 3: "", 4: "", 5: _SESSIONS},
+    "global": {2: "", 3: "", 4: "", 5: _SESSIONS, 6: ""},
 }
 """Script v takes a store from version v to v+1; `SCHEMAS` is always the newest version.
 
 Version 1 was never released. It did not account for what it sent, so nothing leads from it. Version 2
 did not keep the state of its generator, which always began at seed 0. Version 3 left what it deleted
 on free pages. Version 4 had no catalogue and no past data. Version 5 knew no sessions: the first one
-sends again what its outbox held.
+sends again what its outbox held. Version 6 kept neither what was on offer nor items that were replaced.
 """
 
 DROP_EVERY = 50
 """How many log entries come between two portions of superfluous ones that are dropped."""
 
-Statement = tuple[str, tuple[Any, ...]]
+Statement = tuple[str, tuple[Any, ...] | list[tuple[Any, ...]]]
+"""SQL with its parameters, or with a list of them, for each of which it is run."""
 
 
 @dataclass
@@ -110,6 +122,10 @@ class Changes:
 
     def write(self, sql: str, *parameters: Any) -> None:
         self.statements.append((sql, parameters))
+
+    def write_each(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
+        """The same statement for every row."""
+        self.statements.append((sql, rows))
 
     def note(self, key: str, value: str) -> None:
         """Remember a value under a name, in place of the one that was there."""
@@ -159,6 +175,8 @@ class Changes:
     def forget_user(self, row: int, entry: int) -> None:
         """Delete what is stored of a user, and the log that the snapshot of this entry has replaced."""
         self.write("DELETE FROM users WHERE row = ?", row)
+        mine = "SELECT id FROM decisions WHERE row = ?"
+        self.write(f"DELETE FROM offers WHERE decision IN ({mine})", row)
         self.write("DELETE FROM decisions WHERE row = ?", row)
         self.write("DELETE FROM past WHERE row = ?", row)
         self.write("DELETE FROM log WHERE entry <= ?", entry)
@@ -262,7 +280,10 @@ class Store:
         execute("BEGIN IMMEDIATE")
         try:
             for sql, parameters in statements:
-                execute(sql, parameters)
+                if isinstance(parameters, list):
+                    self._writer.executemany(sql, parameters)
+                else:
+                    execute(sql, parameters)
         except BaseException:
             execute("ROLLBACK")
             raise
