@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fclub.cli.serving import run_server
-from fclub.service.serve import global_app
+from fclub.service.serve import global_app, serve
 from fclub.service.settings import GlobalSettings, parse_assignments
 
 app = typer.Typer(add_completion=False)
@@ -24,6 +24,8 @@ def global_(
     setting: Annotated[list[str] | None, typer.Option("--set", help="Any key=value.")] = None,
 ) -> None:
     """Run the global server of a federation."""
-    options = parse_assignments(setting or [])
-    options |= {"store": store, "model.dim": dim, "http.host": host, "http.port": port}
-    run_server(GlobalSettings, config, options, global_app)
+    own = {"store": store, "model.dim": dim, "http.host": host, "http.port": port}
+    options = parse_assignments(setting or [], **own)
+    run_server(
+        GlobalSettings, config, options, lambda settings, load: serve(settings, global_app, load)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +12,9 @@ import typer
 from fclub.cli.serving import run_server
 from fclub.service.http.gate import hash_token, new_token
 from fclub.service.nodes.parts import check_store
-from fclub.service.serve import local_app
+from fclub.service.serve import local_app, serve
 from fclub.service.settings import LocalSettings, load_settings, parse_assignments
+from fclub.service.shards.supervisor import run_site
 
 app = typer.Typer(add_completion=False)
 
@@ -28,6 +30,9 @@ def local(
     catalogue: Annotated[str | None, typer.Option(help="CSV of items: id, features.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    shards: Annotated[
+        int | None, typer.Option(help="Local servers behind one port, each a process of its own.")
+    ] = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help="Any key=value.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Verify the store and leave.")] = False,
     token: Annotated[bool, typer.Option("--new-token", help="Print a new token and its hash.")] = False,
@@ -40,8 +45,7 @@ def local(
             f"token (for the application): {secret}\nhash (for http.tokens): {hash_token(secret)}"
         )
         return
-    options = parse_assignments(setting or [])
-    options |= {
+    own = {
         "catalogue": catalogue,
         "name": name,
         "store": store,
@@ -49,9 +53,23 @@ def local(
         "http.host": host,
         "http.port": port,
     }
+    options = parse_assignments(setting or [], **own)
     if check:
         summary = check_store(load_settings(LocalSettings, config, options))
         lines = json.dumps(summary) if as_json else "\n".join(f"{k}: {v}" for k, v in summary.items())
         typer.echo(lines)
         return
-    run_server(LocalSettings, config, options, local_app)
+    given = ["--config", str(config)] if config else []
+    given += [
+        f"--set={key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in options.items()
+        if value is not None
+    ]
+
+    def run(settings: LocalSettings, load: Callable[[], LocalSettings]) -> None:
+        if shards is None:
+            serve(settings, local_app, load)
+        else:
+            run_site(settings, shards, given, load)
+
+    run_server(LocalSettings, config, options, run)

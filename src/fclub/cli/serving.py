@@ -11,7 +11,6 @@ import typer
 from fclub.cli.main import exit_code
 from fclub.errors import FclubError
 from fclub.service.monitoring import log, set_up_logs
-from fclub.service.serve import Application, serve
 from fclub.service.settings import Settings, load_settings, wanted_log_format
 
 
@@ -19,9 +18,12 @@ def run_server(
     kind: type[Settings],
     config: Path | None,
     options: Mapping[str, Any],
-    make: Callable[[Settings], Application],
+    run: Callable[[Settings, Callable[[], Settings]], None],
 ) -> None:
-    """Run until a signal; where the log is JSON, so is the error that ends it."""
+    """Run until a signal; where the log is JSON, so is the error that ends it.
+
+    `run` gets the settings, and what reads them again.
+    """
 
     def load() -> Settings:
         return load_settings(kind, config, options)
@@ -31,7 +33,7 @@ def run_server(
     try:
         settings = load()
         set_up_logs(settings.log_format, settings.log_level)
-        serve(settings, make, load)
+        run(settings, load)
     except FclubError as error:
         if style != "json":
             raise

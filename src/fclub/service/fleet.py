@@ -38,6 +38,7 @@ class Server:
     token: str
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
+    options: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -55,7 +56,7 @@ class Server:
         environment = {f"FCLUB_{key.upper()}": _text(value) for key, value in values.items()}
         with self._log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "fclub", self.command],
+                [sys.executable, "-m", "fclub", self.command, *self.options],
                 env=os.environ | environment,
                 stdout=output,
                 stderr=output,

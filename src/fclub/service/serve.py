@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -38,6 +39,9 @@ SWITCH_SECONDS = 0.0005
 
 GARBAGE_AFTER = 50_000
 """New objects after which garbage is looked for: a request makes dozens, all gone with its answer."""
+
+CLIENT_SECONDS, ROUTER_SECONDS = 5, 86_400
+"""How long an idle connection of a client, or of a router in front of this server, is kept."""
 
 DAY = 86_400.0
 FORGET_EVERY = 60.0
@@ -151,8 +155,9 @@ def serve(
     app, runner = make(settings)
     config = uvicorn.Config(
         app,
-        ssl_certfile=http.tls_certificate,
-        ssl_keyfile=http.tls_key,
+        ssl_certfile=None if http.socket else http.tls_certificate,
+        ssl_keyfile=None if http.socket else http.tls_key,
+        timeout_keep_alive=ROUTER_SECONDS if http.socket else CLIENT_SECONDS,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -173,6 +178,8 @@ def serve(
 
 def _listen(http: Http) -> list[socket.socket]:
     """Sockets on all addresses of the host; they answer when the server is ready."""
+    if http.socket is not None:
+        return [_listen_behind(http.socket)]
     found: list[socket.socket] = []
     try:
         for family, kind, _, _, address in socket.getaddrinfo(
@@ -191,6 +198,23 @@ def _listen(http: Http) -> list[socket.socket]:
         place = f"{http.host}:{http.port}"
         raise InvalidSetting(f"http.port: cannot listen on {place}: {error.strerror}", place) from None
     return found
+
+
+def _listen_behind(path: str) -> socket.socket:
+    """A Unix socket; one that an earlier process left behind is replaced."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        Path(path).unlink(missing_ok=True)
+        listener.bind(path)
+    except OSError as error:
+        listener.close()
+        raise InvalidSetting(f"http.socket: cannot listen on {path}: {error.strerror}", path) from None
+    return listener
+
+
+def _address(listener: socket.socket) -> str:
+    name = listener.getsockname()
+    return name if isinstance(name, str) else f"{name[0]}:{name[1]}"
 
 
 class _Server(uvicorn.Server):
@@ -228,8 +252,7 @@ async def _serve(
             gc.set_threshold(GARBAGE_AFTER)
             loop.add_signal_handler(signal.SIGHUP, reread)
             for listener in listeners:
-                host, port = listener.getsockname()[:2]
-                runner.monitor.event("listening", address=f"{host}:{port}")
+                runner.monitor.event("listening", address=_address(listener))
             assert runner.failure is not None
             await asyncio.wait({serving, runner.failure}, return_when=asyncio.FIRST_COMPLETED)
             server.should_exit = runner.monitor.stopping = True

@@ -44,6 +44,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Address to listen on."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8100
     """Port to listen on; 0 takes any that is free."""
+    socket: str | None = None
+    """Unix socket to listen on in place of a port, without TLS; the shards of a site use it."""
     tls_certificate: str | None = None
     """File of the certificate; with `tls_key` the server speaks HTTPS."""
     tls_key: str | None = None
@@ -127,6 +129,8 @@ class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Name of this server in the federation."""
     catalogue: str | None = None
     """CSV file of items (id, features) that are put into the catalogue at the start."""
+    shard: Annotated[int, Meta(ge=0, le=255)] = 0
+    """Number of this server among the shards of a site, with which its decisions end."""
     keep_decisions_days: Seconds = 90.0
     """Feedback on an older decision is answered with 404."""
 
@@ -184,13 +188,13 @@ def _gather(
     return tree
 
 
-def parse_assignments(assignments: list[str]) -> dict[str, Any]:
-    """`key=value` options as a dictionary."""
-    pairs = {}
+def parse_assignments(assignments: list[str], **options: Any) -> dict[str, Any]:
+    """`key=value` options as a dictionary, and those with a name of their own, if they are given."""
+    pairs: dict[str, Any] = {}
     for assignment in assignments:
         key, text = split_assignment(assignment)
         pairs[key] = _value(text)
-    return pairs
+    return pairs | {key: value for key, value in options.items() if value is not None}
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -81,6 +81,7 @@ class LocalNode(Node):
         rng: np.random.Generator,
         store: Store,
         uniform: float = 0.0,
+        shard: int = 0,
     ) -> None:
         super().__init__(store, noise)
         self.name, self.family, self.uniform = name, family, uniform
@@ -94,7 +95,7 @@ class LocalNode(Node):
         self.begun: dict[str, Any] | None = json.loads(store.get("begun") or "null")
         self.paused = False
         self.feedbacks = self.era = 0
-        self.decisions = Decisions(store)
+        self.decisions = Decisions(store, shard)
         self.past = Past(store)
         self.catalogue = Catalogue(store, family.shape.dim, keep=uniform > 0.0)
         self._gone: set[int] = set()

@@ -102,7 +102,9 @@ def local_node(
             store.fix("model", fingerprint)
             store.fix("name", settings.name)
             rng.bit_generator.state = store.remember("generator", rng.bit_generator.state)
-            node = LocalNode(settings.name, family, recorded, rng, store, settings.model.uniform)
+            node = LocalNode(
+                settings.name, family, recorded, rng, store, settings.model.uniform, settings.shard
+            )
         remember(store, settings.model)
         return node
 

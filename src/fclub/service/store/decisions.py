@@ -18,7 +18,7 @@ RECENT = 10_000
 FORGOTTEN_AT_ONCE = 500
 """Old decisions that are dropped in one go, in a few milliseconds."""
 
-RANDOM_BYTES = 10
+RANDOM_BYTES = 9
 COIN_BYTES = 7
 
 
@@ -46,11 +46,11 @@ class Shown(NamedTuple):
 
 
 def coin_of(key: bytes) -> float:
-    """A number from [0, 1) that follows from the random end of a decision's id.
+    """A number from [0, 1) that follows from the random bytes of a decision's id.
 
     So a choice by chance needs no state of its own, and can be recomputed from what is stored.
     """
-    return (int.from_bytes(key[-COIN_BYTES:], "big") >> 3) * 2.0**-53
+    return (int.from_bytes(key[-COIN_BYTES - 1 : -1], "big") >> 3) * 2.0**-53
 
 
 def _moment(seconds: float) -> bytes:
@@ -58,12 +58,13 @@ def _moment(seconds: float) -> bytes:
     return int(seconds * 1000).to_bytes(6, "big")
 
 
-def _random_ends() -> Iterator[bytes]:
-    """How ids end; the operating system is asked for many at once."""
+def _ends(shard: int) -> Iterator[bytes]:
+    """How ids end, with the server's number; the operating system is asked for many at once."""
+    last = bytes([shard])
     while True:
         pool = os.urandom(RANDOM_BYTES * 256)
         for start in range(0, len(pool), RANDOM_BYTES):
-            yield pool[start : start + RANDOM_BYTES]
+            yield pool[start : start + RANDOM_BYTES] + last
 
 
 class Decisions:
@@ -73,9 +74,9 @@ class Decisions:
     way to the disk cannot be read yet: it is kept until its changes are committed.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, shard: int = 0) -> None:
         self._store = store
-        self._ends = _random_ends()
+        self._ends = _ends(shard)
         self._recent: dict[bytes, Shown] = {}
         self._fresh: dict[bytes, float] = {}
 

@@ -1,0 +1,1 @@
+"""One site as several local servers behind one port."""
