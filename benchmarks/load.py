@@ -104,6 +104,35 @@ async def forgetful_visit(connection: Connection) -> int:
     return 2
 
 
+def _offer_to(users: int) -> bytes:
+    """The bytes of a recommendation for any of so many users."""
+    _, items = random.choice(BODIES).split(b",", 1)
+    return b'{"user": "user-%d",%s' % (random.randrange(users), items)
+
+
+def crowd_visit(users: int) -> Round:
+    """A visit of any of so many users."""
+
+    async def play(connection: Connection) -> int:
+        shown = await connection.post(b"/v1/recommend", _offer_to(users))
+        await connection.post(b"/v1/feedback", feedback_on(shown))
+        return 2
+
+    return play
+
+
+def timed_crowd_visit(users: int) -> Timed:
+    """The same with times: of the recommendation from when it was due, then of the feedback."""
+
+    async def play(connection: Connection, due: float) -> list[float]:
+        shown = await connection.post(b"/v1/recommend", _offer_to(users))
+        answered = time.monotonic()
+        await connection.post(b"/v1/feedback", feedback_on(shown))
+        return [answered - due, time.monotonic() - answered]
+
+    return play
+
+
 @asynccontextmanager
 async def connections(port: int, count: int, token: str) -> AsyncIterator[list[Connection]]:
     loop = asyncio.get_running_loop()

@@ -32,6 +32,7 @@ from fclub.core.plus.type_sums import (
     WITHIN,
     WITHIN_INFORMATION,
     TypeSums,
+    inform,
     know_users,
     sum_types,
 )
@@ -126,15 +127,25 @@ def test_a_user_is_served_by_the_mixture_given_all_its_data(visits: int) -> None
     assert covariance == pytest.approx(second - np.outer(expected, expected), abs=1e-10)
 
 
-def sums_of(beliefs: Beliefs, data: Data) -> TypeSums:
+def sums_of(beliefs: Beliefs, data: Data, parts: int = 1) -> TypeSums:
     users, squares = packed(data)
     types, dim = beliefs.centres.shape
     model, sums = model_of(beliefs), TypeSums.zeros(types, dim)
     people = np.flatnonzero(users.counts > 0)
-    known, labels = know_users(model, users, squares, people, sums), np.zeros(len(data), dtype=np.int64)
-    sum_types(model, known, beliefs.centres, beliefs.within, beliefs.own, labels, sums)
+    labels = np.zeros(len(data), dtype=np.int64)
+    for part in np.array_split(people, parts):
+        known = know_users(model, users, squares, part, sums)
+        sum_types(model, known, beliefs.centres, beliefs.within, beliefs.own, labels, sums)
+    inform(model, sums)
     tell_beliefs(beliefs, sums)
     return sums
+
+
+@pytest.mark.parametrize("parts", [2, 3, 7])
+def test_sums_in_parts_are_the_same_bit_for_bit(parts: int) -> None:
+    beliefs, data = some_beliefs(2), some_data(6, [3, 0, 1, 25, 7, 2, 2, 1, 9])
+    whole, added = sums_of(beliefs, data), sums_of(beliefs, data, parts)
+    assert all(np.array_equal(a, b) for a, b in zip(whole, added, strict=True))
 
 
 def test_sums_are_what_they_say() -> None:

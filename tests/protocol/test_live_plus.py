@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fclub.core.packing import with_row
+from fclub.core import packing
+from fclub.core.packing import with_room, with_row
 from fclub.core.plus.mixture import newcomer
 from fclub.core.plus.population import Population
 from fclub.core.statistics import Packed, Statistics
@@ -84,6 +85,24 @@ def test_a_row_more_keeps_what_is_there() -> None:
         rooms.add(len(room.counts))
     assert state.counts.tolist() == list(range(40))
     assert rooms == {8, 16, 32, 64}
+
+
+@pytest.mark.parametrize(("ahead", "size"), [(64, 64 * 32), (1 << 44, 2 * 32)])
+def test_many_rows_get_all_the_room_that_is_promised(
+    ahead: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice as much where memory is not."""
+    monkeypatch.setattr(packing, "LARGE", 32)
+    monkeypatch.setattr(packing, "AHEAD", ahead)
+    state = Packed.zeros(32, 2)
+    state.counts[:] = range(32)
+    few = state.slice(0, 31)
+    assert with_room(few) == (few, few)
+    there, room = with_room(state)
+    assert len(room.counts) == size
+    longer, same = with_row(there, room)
+    assert same is room
+    assert longer.counts.tolist() == [*range(32), 0]
 
 
 def test_a_newcomer_is_the_mixture_of_all_and_the_prior() -> None:

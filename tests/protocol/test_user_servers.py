@@ -402,11 +402,11 @@ def test_a_new_period_begins_with_nothing_and_a_new_budget() -> None:
     before = live.ledger.mu
     assert local.period_start(1e9) == 0, "unless a period is set there is one for ever"
     slots.begin_period(1, local.users, local.visits)
-    assert np.array_equal(slots._of_period(local.users).counts, np.zeros(8))
+    assert np.array_equal(slots._of_period(local.users, 0, 8).counts, np.zeros(8))
     with pytest.raises(PrivacyError, match="period"):
         slots.begin_period(1, local.users, local.visits)
     live.visit(100, users=9, seed=1)
-    own = slots._of_period(local.users)
+    own = slots._of_period(local.users, 0, 9)
     assert own.counts.sum() == 50
     fresh = [m for m in releases(live) if m.period == 1]
     assert [message.slot for message in fresh] == list(range(len(fresh)))

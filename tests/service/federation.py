@@ -54,6 +54,11 @@ class Pump:
         return node
 
     def _commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
+        """Work that is due is done first, and snapshots are written to the end."""
+        while (part := node.part()) is not None:
+            part()
+        while node.save_some():
+            pass
         changes = node.take()
         if changes.statements:
             node.store.write(changes.statements)

@@ -23,6 +23,7 @@ from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Decoder, Message, PhaseStart, encode
 from fclub.protocol.paper.global_server import PhaseClock
 from fclub.protocol.seam import (
+    AtOnce,
     Beginning,
     Bound,
     Constants,
@@ -46,7 +47,7 @@ class Tally(Message, frozen=True, array_like=True, tag="tally"):
     visits: int
 
 
-class LonelyLocal:
+class LonelyLocal(AtOnce):
     """A greedy ridge regression for each user; tells a tally every tenth visit."""
 
     unanswered = paused = False

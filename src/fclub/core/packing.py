@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
 
 State = TypeVar("State", bound=Any)
 LEAST_ROOM = 8
+LARGE, AHEAD = 1 << 16, 64
+"""From so many rows on a room is so many times larger: memory that nothing was written to yet is only
+promised, and to move a million rows would stop a server for a second."""
 
 
 def flatten(state: Any, prefix: str = "") -> dict[str, Any]:
@@ -55,14 +59,36 @@ def _like(old: Any, new: Any, name: str) -> Any:
 def with_row(state: State, room: State) -> tuple[State, State]:
     """The state with one row more, and the room that it is the beginning of.
 
-    A new row holds zeros. When the room is full everything moves to one of twice the size, so that a
-    row costs the same on average however many there are.
+    A new row holds zeros. When the room is full everything moves to one of at least twice the size, so
+    that a row costs the same on average however many there are.
     """
     rows = _rows(state)
     if _rows(room) == rows:
-        size = max(LEAST_ROOM, 2 * rows)
-        room = _map(lambda array: _longer(array, size), state)
+        room = larger_room(state)
     return _map(lambda array: array[: rows + 1], room), room
+
+
+def larger_room(state: State) -> State:
+    """The same rows at the beginning of a room that has at least as many more."""
+    rows = _rows(state)
+    if rows >= LARGE:
+        # Where the system promises no more memory than it has, twice the size must do.
+        with suppress(MemoryError):
+            return _moved(state, AHEAD * rows)
+    return _moved(state, max(LEAST_ROOM, 2 * rows))
+
+
+def _moved(state: State, rows: int) -> State:
+    longer: State = _map(lambda array: _longer(array, rows), state)
+    return longer
+
+
+def with_room(state: State) -> tuple[State, State]:
+    """The same state at the beginning of a room; of a large one at once, before anybody waits."""
+    if _rows(state) < LARGE:
+        return state, state
+    room = larger_room(state)
+    return _map(lambda array: array[: _rows(state)], room), room
 
 
 def _rows(state: Any) -> int:

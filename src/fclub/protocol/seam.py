@@ -164,6 +164,24 @@ class LocalServer(Protocol):
     def due(self) -> Callable[[], None] | None:
         """Work that the server's own count calls for now beside serving, or None."""
 
+    in_parts: bool
+    """Whether long work waits for `part`, instead of being done at once where it is due."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is work for `part`."""
+
+    def part(self) -> Callable[[], None]:
+        """Take the next part of the work: a copy of what it needs now, or its end.
+
+        What is returned computes it, if need be in another thread while this server goes on serving; it
+        has to be called before the next part is taken, and before `state`.
+        """
+
+    @property
+    def by_user(self) -> tuple[str, ...]:
+        """Arrays of `state` with a row for every user that changes only when that user does."""
+
     def receive(self, message: Message) -> None:
         """Take a message of the global server; one that is refused changes nothing."""
 
@@ -203,6 +221,20 @@ class LocalServer(Protocol):
     def state(self) -> State: ...
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None: ...
+
+
+def nothing() -> None:
+    """A part of work that was done when it was taken."""
+
+
+class AtOnce:
+    """A local server that does all work where it is due, and whose state is kept as a whole."""
+
+    in_parts = busy = False
+    by_user: tuple[str, ...] = ()
+
+    def part(self) -> Callable[[], None]:
+        return nothing
 
 
 class Slotted(Protocol):

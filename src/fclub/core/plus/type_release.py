@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fclub.core.compiling import compiled, inner
+from fclub.core.compiling import beside, inner
 from fclub.core.kernels import invert
 from fclub.core.statistics import Packed
 from fclub.core.types import Counts, Floats, Matrix, Vector
@@ -174,7 +174,7 @@ def _encode(
     return _make_whole(_write(point, room), most, steps, room)
 
 
-@compiled
+@beside
 def add_contributions(
     point: ReleasePoint, users: Packed, most: float, steps: int, total: Counts
 ) -> None:

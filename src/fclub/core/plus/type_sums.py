@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fclub.core.compiling import compiled, inner
+from fclub.core.compiling import beside, compiled, inner
 from fclub.core.kernels import add_matrix, log_determinant, product, trace
 from fclub.core.plus.type_model import (
     TypeModel,
@@ -86,13 +86,17 @@ class Known(NamedTuple):
     visits: Floats
 
 
-@compiled
+@beside
 def know_users(
     model: TypeModel, users: Packed, squares: Floats, people: Indices, sums: TypeSums
 ) -> Known:
-    """The rows of these users; adds what concerns the population to `sums`."""
+    """The rows of these users; adds what concerns the population to `sums`.
+
+    `information` holds ΣB until all users are known: `inform` makes ΣQ_S of it. So the sums are the
+    same bit for bit whether users are taken all at once or in parts, one after the other.
+    """
     count, d = people.shape[0], users.moment.shape[1]
-    work, left = make_work(d), np.zeros((d, d))
+    work = make_work(d)
     known = Known(
         people,
         np.empty((count, work.row.shape[0])),
@@ -114,10 +118,9 @@ def know_users(
         known.trace[a], known.square[a] = trace, square
         known.visits[a] = float(users.counts[u])
         _count_in(model, users.gram[u], users.moment[u], squares[u], work, sums)
-        add_matrix(left, work.single, 1.0)
-    sums.scalars[PEOPLE] += float(count)
-    sums.scalars[VISITS] += known.visits.sum()
-    _inform(model.precision[0], count, left, work, sums)
+        add_matrix(sums.information, work.single, 1.0)
+        sums.scalars[PEOPLE] += 1.0
+        sums.scalars[VISITS] += known.visits[a]
     return known
 
 
@@ -146,18 +149,20 @@ def _count_in(
     sums.scalars[RESIDUAL] += residual
 
 
-@inner
-def _inform(precision: Matrix, count: int, left: Matrix, work: Work, sums: TypeSums) -> None:
-    """ΣQ_S = nS⁻¹ − S⁻¹(ΣB)S⁻¹."""
-    product(left, precision, work.spare)
-    product(precision, work.spare, work.pull)
-    for i in range(precision.shape[0]):
-        for j in range(precision.shape[0]):
-            both = 0.5 * (work.pull[i, j] + work.pull[j, i])
-            sums.information[i, j] += count * precision[i, j] - both
-
-
 @compiled
+def inform(model: TypeModel, sums: TypeSums) -> None:
+    """ΣQ_S = nS⁻¹ − S⁻¹(ΣB)S⁻¹, once all users are known."""
+    d, precision = sums.mean.shape[0], model.precision[0]
+    half, whole = np.empty((d, d)), np.empty((d, d))
+    product(sums.information, precision, half)
+    product(precision, half, whole)
+    for i in range(d):
+        for j in range(d):
+            both = 0.5 * (whole[i, j] + whole[j, i])
+            sums.information[i, j] = sums.scalars[PEOPLE] * precision[i, j] - both
+
+
+@beside
 def sum_types(
     model: TypeModel,
     known: Known,

@@ -39,10 +39,10 @@ from fclub.protocol.paper.accounts import Accounts
 from fclub.protocol.paper.detection import Detector, serve_guests
 from fclub.protocol.paper.messages import ClusterStatistics, Download, Plan, Report, Upload
 from fclub.protocol.paper.staged import Staged
-from fclub.protocol.seam import Beginning, Bound, LocalOverview, Slotted, State
+from fclub.protocol.seam import AtOnce, Beginning, Bound, LocalOverview, Slotted, State
 
 
-class PaperLocal:
+class PaperLocal(AtOnce):
     """One server's users and local clusters; `cluster_of[row]` is the cluster of user `row`.
 
     `served_by[row]` is the same, but for newcomers who turn out to be like others.

@@ -41,7 +41,7 @@ class GrowingLocal:
 
     def _grow(self, clusters: PlusLocal) -> None:
         self.server = self._make(Crowd(clusters.users, clusters.serving.squares))
-        self.server.paused = clusters.paused
+        self.server.paused, self.server.in_parts = clusters.paused, clusters.in_parts
         self._clusters = None
 
     def _make(self, crowd: Crowd) -> TypeLocal:
@@ -92,6 +92,25 @@ class GrowingLocal:
 
     def due(self) -> Callable[[], None] | None:
         return self.server.due()
+
+    @property
+    def in_parts(self) -> bool:
+        return self.server.in_parts
+
+    @in_parts.setter
+    def in_parts(self, wanted: bool) -> None:
+        self.server.in_parts = wanted
+
+    @property
+    def busy(self) -> bool:
+        return self.server.busy
+
+    def part(self) -> Callable[[], None]:
+        return self.server.part()
+
+    @property
+    def by_user(self) -> tuple[str, ...]:
+        return self.server.by_user
 
     @property
     def counts(self) -> Counts:

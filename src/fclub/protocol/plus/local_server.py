@@ -34,7 +34,7 @@ from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.messages import Digest, News, ReleasedSums, Shares, check_share, read_released
 from fclub.protocol.plus.releases import Releases, variances_by_entry
 from fclub.protocol.plus.rules import PlusRules
-from fclub.protocol.seam import Beginning, Bound, LocalOverview, Slotted, State
+from fclub.protocol.seam import AtOnce, Beginning, Bound, LocalOverview, Slotted, State
 
 EFFORT = 40_000
 """User visits per detection: fewer sweeps where there are many users."""
@@ -42,7 +42,7 @@ CROWD = 24.0
 """Users from whom a server learns what all have in common: fewer teach it less than it expects."""
 
 
-class PlusLocal:
+class PlusLocal(AtOnce):
     """Keeps a Gaussian for each of its users; `serving` may be a slice of a federation's arrays.
 
     With a clock of its own a server detects and asks for news when its own count calls for it, as a

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fclub.core.packing import flatten, rebuild
-from fclub.core.plus.type_filter import FilterRules, first_types, release_point
+from fclub.core.plus.type_filter import FilterRules, ReleasedTypes, first_types, release_point
 from fclub.core.plus.type_release import add_contributions, release_length
 from fclub.core.statistics import Packed
-from fclub.core.types import Floats
+from fclub.core.types import Counts, Floats
 from fclub.errors import PrivacyError
 from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.noise import NoiseSource
@@ -20,6 +22,22 @@ from fclub.protocol.seam import State
 
 PERIOD = 1 << 20
 """No period has so many slots."""
+
+
+@dataclass
+class OpenSlot:
+    """A slot whose sum is being computed: rows of users below `following` are in it.
+
+    It is taken at the centres and shares that were told before it was opened, in that `version`.
+    """
+
+    slot: int
+    visits: int
+    users: int
+    version: int
+    types: ReleasedTypes
+    total: Counts
+    following: int = 0
 
 
 class SlotReleases:
@@ -37,6 +55,7 @@ class SlotReleases:
         self.period = self.following = self.version = self.covered = self.began = 0
         self.types = first_types(rules)
         self.before: Packed | None = None
+        self.open: OpenSlot | None = None
 
     @property
     def stream(self) -> str:
@@ -47,7 +66,12 @@ class SlotReleases:
         return {k: v for k, v in self.ledger.streams.items() if k == self.stream}
 
     def due(self, visits: int, users: int) -> int | None:
-        """The slot that public numbers call for; None too when the budget has no room for a period."""
+        """The slot that public numbers call for; None too when the budget has no room for a period.
+
+        None also while another one is computed.
+        """
+        if self.open is not None:
+            return None
         slot = self.plan.due(self.following, visits - self.began, users)
         if slot is None or self.ledger.is_open(self.stream):
             return slot
@@ -58,7 +82,7 @@ class SlotReleases:
         if number <= self.period:
             raise PrivacyError(f"period {number} does not follow period {self.period}")
         self.period, self.following, self.began = number, 0, visits
-        self.before = users.copy()
+        self.before, self.open = users.copy(), None
 
     def number(self, slot: int) -> int:
         """Slots of all periods in one order."""
@@ -80,35 +104,67 @@ class SlotReleases:
         """Nobody can tell which slots of this period are used."""
         self.following = self.plan.releases
 
-    def release(self, slot: int, users: Packed, visits: int) -> Release:
-        """Compute a slot, which can be done once; it is entered in the ledger first."""
+    def begin_slot(self, slot: int, users: int, visits: int) -> None:
+        """Use a slot, which can be done once; users who come later are not in it."""
         if not self.following <= slot < self.plan.releases:
             raise PrivacyError(f"slot {slot} of period {self.period} was used, or does not exist")
+        self.following = slot + 1
+        total = np.zeros(release_length(self.rules.types, self.rules.dim), dtype=np.int64)
+        self.open = OpenSlot(slot, visits, users, self.version, self.types, total)
+
+    @property
+    def whole(self) -> bool:
+        """Whether everybody is in the slot that was begun."""
+        return self.open is not None and self.open.following == self.open.users
+
+    def add(self, users: Packed, most: int) -> Callable[[], None]:
+        """Copy the next users, at `most` so many; what is returned adds them, in any thread."""
+        assert self.open is not None
+        now, start = self.open, self.open.following
+        now.following = min(start + most, now.users)
+        own = self._of_period(users, start, now.following)
+        point, bound = release_point(now.types, self.rules), self.plan.most(now.slot)
+
+        def work() -> None:
+            add_contributions(point, own, bound, self.plan.steps, now.total)
+
+        return work
+
+    def release(self, slot: int, users: Packed, visits: int) -> Release:
+        """Compute a slot at once."""
+        self.begin_slot(slot, len(users.counts), visits)
+        self.add(users, len(users.counts))()
+        return self.finish()
+
+    def finish(self) -> Release:
+        """Noise the sum over everybody; it is entered in the ledger first."""
+        assert self.open is not None
+        now, self.open = self.open, None
         if not self.ledger.is_open(self.stream):
             self.ledger.open(self.stream, self.plan.mechanism, 1.0, self.period)
-        self.ledger.release(self.stream, max(visits - self.covered, 0))
-        self.following, self.covered = slot + 1, visits
-        total = np.zeros(release_length(self.rules.types, self.rules.dim), dtype=np.int64)
-        bound = self.plan.most(slot), self.plan.steps
-        add_contributions(release_point(self.types, self.rules), self._of_period(users), *bound, total)
-        total += draw_whole(self.source, len(total), self.plan.deviation)
-        told = self.version, len(users.counts), visits, self.rules.types
-        return Release(self.period, slot, *told, write_noised(total))
+        self.ledger.release(self.stream, max(now.visits - self.covered, 0))
+        self.covered = now.visits
+        total = now.total + draw_whole(self.source, len(now.total), self.plan.deviation)
+        told = now.version, now.users, now.visits, self.rules.types
+        return Release(self.period, now.slot, *told, write_noised(total))
 
-    def _of_period(self, users: Packed) -> Packed:
+    def _of_period(self, users: Packed, start: int, stop: int) -> Packed:
         """Statistics of this period alone; users who came later have no statistics before it."""
-        if self.before is None:
-            return users
-        own, known = users.copy(), len(self.before.counts)
-        own.gram[:known] -= self.before.gram
-        own.moment[:known] -= self.before.moment
-        own.counts[:known] -= self.before.counts
+        own = users.slice(start, stop).copy()
+        if self.before is not None:
+            before = self.before.slice(start, stop)
+            known = len(before.counts)
+            own.gram[:known] -= before.gram
+            own.moment[:known] -= before.moment
+            own.counts[:known] -= before.counts
         return own
 
     def forget(self, row: int) -> None:
-        """The user's statistics are gone, those of earlier periods too."""
+        """The user's statistics are gone, those of earlier periods too; a slot is computed anew."""
         if self.before is not None and row < len(self.before.counts):
             self.before.clear(row)
+        if self.open is not None:
+            self.open = replace(self.open, total=np.zeros_like(self.open.total), following=0)
 
     def adopt(self, version: int, centres: Floats, shares: Floats) -> None:
         """The next contributions are taken here."""
@@ -116,16 +172,31 @@ class SlotReleases:
         self.types = self.types._replace(centres=centres, shares=shares)
 
     def state(self) -> State:
-        arrays = {"centres": self.types.centres, "shares": self.types.shares}
+        arrays: dict[str, Any] = {"centres": self.types.centres, "shares": self.types.shares}
         if self.before is not None:
             arrays |= flatten(self.before, "before.")
         numbers = self.period, self.following, self.version, self.covered, self.began
-        return arrays, {"slots": list(numbers), "renewed": self.before is not None}
+        values: dict[str, Any] = {
+            "slots": list(numbers),
+            "renewed": self.before is not None,
+            "open": None,
+        }
+        if self.open is not None:
+            now = self.open
+            values["open"] = [now.slot, now.visits, now.users, now.version, now.following]
+            told = {"open.centres": now.types.centres, "open.shares": now.types.shares}
+            arrays |= told | {"open.total": now.total}
+        return arrays, values
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.period, self.following, version, self.covered, self.began = map(int, values["slots"])
         self.adopt(version, arrays["centres"], arrays["shares"])
-        self.before = None
+        self.before = self.open = None
+        if values.get("open") is not None:
+            slot, visits, users, version, following = map(int, values["open"])
+            told = {"centres": arrays["open.centres"], "shares": arrays["open.shares"]}
+            at = version, self.types._replace(**told), arrays["open.total"].copy()
+            self.open = OpenSlot(slot, visits, users, *at, following)
         if values["renewed"]:
             self.before = rebuild(Packed.zeros(0, self.rules.dim), arrays, "before.")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fclub.core.packing import flatten, rebuild, with_row
+from fclub.core.packing import flatten, rebuild, with_room, with_row
 from fclub.core.plus.beliefs import (
     Beliefs,
     TypeRules,
@@ -19,9 +20,9 @@ from fclub.core.plus.beliefs import (
 )
 from fclub.core.plus.type_model import TypeModel
 from fclub.core.plus.type_rounds import keep, know_user, means_by_types, recommend_by_types
-from fclub.core.plus.type_sums import VISITS, Known, TypeSums, know_users, sum_types
+from fclub.core.plus.type_sums import VISITS, Known, TypeSums, inform, know_users, sum_types
 from fclub.core.statistics import Packed, Statistics
-from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
+from fclub.core.types import Counts, Floats, Indices, Labels, Matrix, Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.ledger import Stream
 from fclub.privacy.sensitivity import CENTRE, Domain
@@ -36,10 +37,13 @@ from fclub.protocol.plus.type_messages import (
     to_bytes,
     write_sums,
 )
-from fclub.protocol.seam import Beginning, Bound, LocalOverview, Slotted, State
+from fclub.protocol.seam import Beginning, Bound, LocalOverview, Slotted, State, nothing
 
 EXCHANGES = 3
 """How often servers send their sums in a phase; each time the types of all servers move."""
+
+PART = 2048
+"""Users who are added up at a time beside serving: a few hundredths of a second of another thread."""
 
 FIRST_PHASE = 0.1
 """Visits, as a mean over the users of a server, before which there is little to learn of types."""
@@ -51,6 +55,29 @@ class Crowd(NamedTuple):
     users: Packed
     squares: Floats
 
+    def copy(self, start: int, stop: int) -> Crowd:
+        """Some rows, which nothing changes any more."""
+        return Crowd(self.users.slice(start, stop).copy(), self.squares[start:stop].copy())
+
+
+class Types(NamedTuple):
+    """The most probable type of every user."""
+
+    labels: Labels
+
+
+@dataclass
+class Pass:
+    """Users are added up in parts: rows below `following` are in the sums, or about to be.
+
+    `found` are types of users from row `first` on that were not noted yet.
+    """
+
+    sums: TypeSums
+    following: int = 0
+    first: int = 0
+    found: Indices | None = None
+
 
 class TypeLocal:
     """Users may be a slice of a federation's arrays.
@@ -61,7 +88,13 @@ class TypeLocal:
     does the same with its own sums. In a simulation it takes part in every second phase, for its costs
     grow with all users: in the first, so that the global server knows it, and then from FIRST_PHASE on.
     With a clock of its own it begins phases itself, as a live server does.
+
+    With `in_parts` whoever runs it has users added up beside serving, so many at a time: each is added
+    with the data that it has when its part is taken. Otherwise all are added at once, which gives the
+    same bits if nothing happens between the parts.
     """
+
+    in_parts = False
 
     def __init__(
         self,
@@ -74,6 +107,8 @@ class TypeLocal:
         clock: GeometricClock | None = None,
     ) -> None:
         self.crowd = self.room = crowd
+        self.types = self.types_room = Types(np.zeros(len(crowd.squares), dtype=np.int32))
+        self.seen = int(crowd.users.counts.sum())
         self.rules, self.exploration, self.share = rules, exploration, share
         self.domain, self.link, self.clock = domain, link, clock
         self.centre = CENTRE if domain.constant is not None else 0.0
@@ -81,10 +116,11 @@ class TypeLocal:
         self._believe(first_beliefs(rules))
         self.sums = TypeSums.zeros(rules.types, rules.dim)
         self.others = TypeSums.zeros(rules.types, rules.dim)
-        self.labels: Indices = np.zeros(len(crowd.squares), dtype=np.int64)
         self.phase, self.step, self.sharing = 0, 0, 0
         self.unanswered = self.paused = False
+        self.owing = self.asking = self.asking_next = False
         self._known: tuple[Known, TypeSums] | None = None
+        self._pass: Pass | None = None
 
     def _believe(self, beliefs: Beliefs) -> None:
         self.beliefs = beliefs
@@ -95,12 +131,17 @@ class TypeLocal:
         return self.crowd.users
 
     @property
+    def labels(self) -> Labels:
+        return self.types.labels
+
+    @property
     def counts(self) -> Counts:
         return self.users.counts
 
     @property
     def observations(self) -> int:
-        return int(self.counts.sum())
+        """In a simulation others write into these arrays; a live server has counted."""
+        return int(self.counts.sum()) if self.clock is None else self.seen
 
     @property
     def waiting(self) -> int:
@@ -114,12 +155,12 @@ class TypeLocal:
     @property
     def served_by(self) -> Indices:
         """Every user's most probable type at the last phase."""
-        return self.labels
+        return self.labels.astype(np.int64)
 
     @property
     def group_of(self) -> Indices:
         """Types are the same everywhere."""
-        return self.labels if self.ids else -1 - self.labels
+        return self.served_by if self.ids else -1 - self.served_by
 
     @property
     def ids(self) -> list[int]:
@@ -137,7 +178,8 @@ class TypeLocal:
     def add_user(self) -> int:
         """A user of whom nothing is known is served by what is known of all."""
         self.crowd, self.room = with_row(self.crowd, self.room)
-        self.labels = np.append(self.labels, np.argmax(self.beliefs.users))
+        self.types, self.types_room = with_row(self.types, self.types_room)
+        self.labels[-1] = np.argmax(self.beliefs.users)
         return len(self.labels) - 1
 
     def recommend(self, row: int, items: Matrix) -> int:
@@ -145,6 +187,7 @@ class TypeLocal:
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         keep(self.users, self.crowd.squares, row, x, y - self.centre)
+        self.seen += 1
 
     def withhold(self, row: int, x: Vector, y: float) -> None:
         """Exact sums promise nothing."""
@@ -158,19 +201,22 @@ class TypeLocal:
         self.paused = True
 
     def go_on(self) -> None:
-        """The next phase tells what was learned meanwhile."""
+        """The next phase tells what was learned meanwhile; who owes all of its sums sends them now."""
         self.paused = False
+        if self.owing:
+            self.step, self.asking, self.asking_next = 0, True, False
+            self._begin_pass()
 
     @property
     def used(self) -> int:
         return 0
 
     def begin(self, beginning: Beginning) -> None:
-        """Send all sums anew; no answer to an earlier question will come."""
+        """Send all sums anew once both sides agree; no answer to an earlier question will come."""
         self.unanswered = False
-        if self.clock is not None and self.share and self.observations:
-            self.step = 0
-            self._report()
+        self.owing = self.clock is not None and self.share and self.observations > 0
+        if not self.paused:
+            self.go_on()
 
     def bound(self, row: int) -> Bound:
         mean, covariance = np.empty(self.rules.dim), np.empty((self.rules.dim, self.rules.dim))
@@ -183,21 +229,26 @@ class TypeLocal:
     def forget(self, row: int) -> int:
         """The next sums do without this user; types have moved by earlier ones, and stay there."""
         released = int(self.counts[row]) if self.ids else 0
+        self.seen -= int(self.counts[row])
         self.users.clear(row)
         self.crowd.squares[row] = 0.0
         self.labels[row], self._known = np.argmax(self.beliefs.users), None
+        if self._pass is not None:
+            self._pass = self._new_pass()
         return released
 
     def due(self) -> Callable[[], None] | None:
-        if self.clock is None or self.observations < self.clock.next_start or not self.has_begun:
+        """Nothing while users are added up."""
+        if self.clock is None or self._pass is not None:
+            return None
+        if self.observations < self.clock.next_start or not self.has_begun:
             return None
         return self._begin_own_phase
 
     def _begin_own_phase(self) -> None:
+        """If no answer will come, first go on with what others said last."""
         assert self.clock is not None
         self.clock.advance(self.observations)
-        if self.unanswered:  # no answer will come: go on with what others said last
-            self._learn_alone()
         self._begin_phase(self.clock.phase)
 
     def receive(self, message: Message) -> None:
@@ -211,44 +262,94 @@ class TypeLocal:
                 raise InvalidMessage(f"a server of types does not take a {type(message).__name__}")
 
     def _begin_phase(self, phase: int) -> None:
-        self.phase, self.step = phase, 0
-        if self.share and not self.paused:
-            self._report()
-        else:
-            self._learn_alone()
+        """Ask the others in every step, or go through all steps alone; after no answer, first alone."""
+        asks, alone = self.share and not self.paused, self.unanswered and self.clock is not None
+        self.phase, self.step, self.unanswered = phase, 0, self.unanswered and not asks
+        self.asking, self.asking_next = asks and not alone, asks and alone
+        self._begin_pass()
 
-    def _learn_alone(self) -> None:
-        for step in range(EXCHANGES):
-            self.step = step
-            self._add_up()
-            self._move()
+    def _new_pass(self) -> Pass:
+        return Pass(TypeSums.zeros(self.rules.types, self.rules.dim))
 
-    def _report(self) -> None:
-        self._add_up()
-        self.unanswered = True
-        sums = to_bytes(write_sums(self.sums))
-        self.link.to_global(TypeDigest(self.phase, self.step, self.rules.types, sums))
+    def _begin_pass(self) -> None:
+        self._pass = self._new_pass()
+        if not self.in_parts:
+            self._add_all(self._pass)
 
-    def _add_up(self) -> None:
+    @property
+    def busy(self) -> bool:
+        return self._pass is not None
+
+    def part(self) -> Callable[[], None]:
+        """Copy the next users, who are added up elsewhere; after the last, go on with the sums."""
+        assert self._pass is not None
+        added, users = self._pass, len(self.labels)
+        self._note_types(added)
+        start, stop = added.following, min(added.following + PART, users)
+        if start == stop:
+            self._finish(added.sums)
+            return nothing
+        crowd, beliefs, model = self.crowd.copy(start, stop), self.beliefs, self.model
+        labels, added.following = self.labels[start:stop].astype(np.int64), stop
+
+        def add() -> None:
+            people = np.flatnonzero(crowd.users.counts > 0)
+            known = know_users(model, crowd.users, crowd.squares, people, added.sums)
+            told = beliefs.centres, beliefs.within, beliefs.own
+            sum_types(model, known, *told, labels, added.sums)
+            added.first, added.found = start, labels
+
+        return add
+
+    def _note_types(self, added: Pass) -> None:
+        if added.found is not None:
+            self.labels[added.first : added.first + len(added.found)] = added.found
+            added.found = None
+
+    def _add_all(self, added: Pass) -> None:
         """What users' data say does not change within a phase unless there are new data."""
         if self._known is None or self._known[1].scalars[VISITS] != self.observations:
             people = np.flatnonzero(self.counts > 0)
-            population = TypeSums.zeros(self.rules.types, self.rules.dim)
-            known = know_users(self.model, self.users, self.crowd.squares, people, population)
-            self._known = known, population
+            known = know_users(self.model, self.users, self.crowd.squares, people, added.sums)
+            self._known = known, TypeSums(*(array.copy() for array in added.sums))
         known, population = self._known
-        self.sums = TypeSums(*(array.copy() for array in population))
-        beliefs = self.beliefs
-        told = beliefs.centres, beliefs.within, beliefs.own
-        sum_types(self.model, known, *told, self.labels, self.sums)
-        tell_beliefs(beliefs, self.sums)
+        sums, beliefs = TypeSums(*(array.copy() for array in population)), self.beliefs
+        labels, told = self.served_by, (beliefs.centres, beliefs.within, beliefs.own)
+        sum_types(self.model, known, *told, labels, sums)
+        self.labels[:] = labels
+        self._finish(sums)
+
+    def _finish(self, sums: TypeSums) -> None:
+        """Everybody is added up: ask, or move alone and add up again.
+
+        Who meant to ask goes through the steps alone if it may not tell anything any more.
+        """
+        self._pass, self.sums = None, sums
+        inform(self.model, sums)
+        tell_beliefs(self.beliefs, sums)
+        if self.asking and not self.paused:
+            self.owing, self.unanswered = False, True
+            told = to_bytes(write_sums(sums))
+            self.link.to_global(TypeDigest(self.phase, self.step, self.rules.types, told))
+            return
+        self.asking = False
+        self._step_on()
+        if self.step == EXCHANGES and self.asking_next and not self.paused:
+            self.step, self.asking, self.asking_next = 0, True, False
+            self._begin_pass()
+
+    def _step_on(self) -> None:
+        """Move by the sums of this step; the next begins unless it was the last."""
+        self._move()
+        self.step += 1
+        if self.step < EXCHANGES:
+            self._begin_pass()
 
     def _move(self) -> None:
         total = self.sums.plus(self.others)
         beliefs = move_types(self.beliefs, total, self.rules)
         if self.step == EXCHANGES - 1:
-            beliefs = move_population(beliefs, total, self.rules)
-            self._known = None
+            beliefs, self._known = move_population(beliefs, total, self.rules), None
             self.labels[self.counts == 0] = np.argmax(beliefs.users)
         self._believe(beliefs)
 
@@ -267,54 +368,70 @@ class TypeLocal:
         shape = self.rules.types, self.rules.dim
         self.others = read_sums(read_values(message.sums, *shape), *shape)
         self.sharing, self.unanswered = message.servers, False
-        self._move()
-        self.step += 1
-        if self.step < EXCHANGES:
-            self._report()
+        self._step_on()
 
     def streams(self) -> dict[str, Stream]:
         return {}
 
     def overview(self) -> list[LocalOverview]:
-        return [self._overview_of(k) for k in range(self.rules.types)]
+        types, told = self.rules.types, bool(self.ids)
+        users = np.bincount(self.labels, minlength=types)
+        own = np.bincount(self.labels, weights=self.counts, minlength=types)
+        sent = np.rint(self.sums.visits) * told
+        return [
+            LocalOverview(
+                cluster=k if told else None,
+                group=k if told else None,
+                users=int(users[k]),
+                own=int(own[k]),
+                others=round(float(self.others.visits[k])),
+                waiting=max(int(own[k] - sent[k]), 0),
+                shared_by=1 + self.sharing,
+            )
+            for k in range(types)
+        ]
 
-    def _overview_of(self, k: int) -> LocalOverview:
-        users, told = self.labels == k, bool(self.ids)
-        own, sent = int(self.counts[users].sum()), round(float(self.sums.visits[k])) * told
-        return LocalOverview(
-            cluster=k if told else None,
-            group=k if told else None,
-            users=int(users.sum()),
-            own=own,
-            others=round(float(self.others.visits[k])),
-            waiting=max(own - sent, 0),
-            shared_by=1 + self.sharing,
-        )
+    @property
+    def by_user(self) -> tuple[str, ...]:
+        return tuple(flatten(self.crowd, "crowd."))
 
     def state(self) -> State:
+        """A part that was taken must have been added before."""
         arrays = flatten(self.crowd, "crowd.") | flatten(self.beliefs, "beliefs.")
         arrays |= flatten(self.sums, "sums.") | flatten(self.others, "others.")
+        following = None
+        if self._pass is not None:
+            self._note_types(self._pass)
+            following = self._pass.following
+            arrays |= flatten(self._pass.sums, "pass.")
         return arrays | {"labels": self.labels}, {
             "phase": self.phase,
             "step": self.step,
             "sharing": self.sharing,
             "unanswered": self.unanswered,
+            "asking": [self.owing, self.asking, self.asking_next],
+            "following": following,
             "clock": None if self.clock is None else self.clock.state(),
         }
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        """Older files know no parts, and have longer labels."""
         if len(arrays["labels"]) == len(self.labels):
             for name, array in flatten(self.crowd, "crowd.").items():
                 array[...] = arrays[name]
         else:
-            self.crowd = self.room = rebuild(self.crowd, arrays, "crowd.")
+            self.crowd, self.room = with_room(rebuild(self.crowd, arrays, "crowd."))
+        self.types, self.types_room = with_room(Types(arrays["labels"].astype(np.int32)))
+        self.seen, self._known, self._pass = int(self.counts.sum()), None, None
         self._believe(rebuild(self.beliefs, arrays, "beliefs."))
         self.sums, self.others = (
             rebuild(self.sums, arrays, "sums."),
             rebuild(self.others, arrays, "others."),
         )
-        self.labels, self._known = arrays["labels"].copy(), None
         self.phase, self.step = int(values["phase"]), int(values["step"])
         self.sharing, self.unanswered = int(values["sharing"]), bool(values["unanswered"])
+        self.owing, self.asking, self.asking_next = values.get("asking", [False] * 3)
+        if values.get("following") is not None:
+            self._pass = Pass(rebuild(self.sums, arrays, "pass."), int(values["following"]))
         if self.clock is not None:
             self.clock.restore(values["clock"])

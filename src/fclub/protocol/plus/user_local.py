@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log
 from typing import Any
 
@@ -18,9 +19,9 @@ from fclub.protocol.link import Uplink
 from fclub.protocol.messages import MAX_COUNT, Message, PhaseStart, triangle_of
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.slots import SlotReleases, period_start
-from fclub.protocol.plus.type_local import Crowd, TypeLocal
-from fclub.protocol.plus.type_messages import ReadTypes, Released, read_types
-from fclub.protocol.seam import Beginning, Slotted, State
+from fclub.protocol.plus.type_local import PART, Crowd, TypeLocal
+from fclub.protocol.plus.type_messages import ReadTypes, Release, Released, read_types
+from fclub.protocol.seam import Beginning, Slotted, State, nothing
 
 
 class UserLocal(TypeLocal):
@@ -67,10 +68,32 @@ class UserLocal(TypeLocal):
         return None if self.slots is None else self.slots.due(self.visits, len(self.counts))
 
     def release(self, slot: int) -> None:
+        """In parts, if they are wanted; else everybody at once."""
         assert self.slots is not None
-        message = self.slots.release(slot, self.users, self.visits)
+        if self.in_parts:
+            self.slots.begin_slot(slot, len(self.counts), self.visits)
+        else:
+            self._send(self.slots.release(slot, self.users, self.visits))
+
+    def _send(self, message: Release) -> None:
         self.unanswered = True
         self.link.to_global(message)
+
+    @property
+    def busy(self) -> bool:
+        """A slot waits until it may leave."""
+        slots = self.slots
+        due = slots is not None and slots.open is not None and not (slots.whole and self.paused)
+        return due or super().busy
+
+    def part(self) -> Callable[[], None]:
+        """Slots come before phases, which can wait."""
+        if self.slots is None or self.slots.open is None or (self.slots.whole and self.paused):
+            return super().part()
+        if not self.slots.whole:
+            return self.slots.add(self.users, PART)
+        self._send(self.slots.finish())
+        return nothing
 
     def slot_number(self, slot: int) -> int:
         assert self.slots is not None
@@ -90,9 +113,11 @@ class UserLocal(TypeLocal):
     def begin(self, beginning: Beginning) -> None:
         """Slots that either side knows to be used are; if the global server has lost them, all may be.
 
-        Only a process that ran before that loss knows better.
+        Only a process that ran before that loss knows better. A slot that is being computed is lost.
         """
         super().begin(beginning)
+        if self.slots is not None:
+            self.slots.open = None
         self.forgo(beginning.used)
         if beginning.global_lost and not beginning.sure and self.slots is not None:
             self.slots.forgo_period()
@@ -130,7 +155,7 @@ class UserLocal(TypeLocal):
     def _begin_phase(self, phase: int) -> None:
         self.phase, self._postponed = phase, 0
         if not self.released_only:
-            self._learn_alone()
+            super()._begin_phase(phase)
 
     def _take(self, message: Released) -> None:
         assert self.slots is not None

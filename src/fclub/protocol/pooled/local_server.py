@@ -25,7 +25,7 @@ from fclub.protocol.plus.messages import check_share, read_released
 from fclub.protocol.plus.releases import Releases, variances_by_entry
 from fclub.protocol.pooled.messages import Others, Sums
 from fclub.protocol.pooled.rules import PooledRules
-from fclub.protocol.seam import Beginning, Bound, LocalOverview, Slotted, State
+from fclub.protocol.seam import AtOnce, Beginning, Bound, LocalOverview, Slotted, State
 
 CLUSTER = 0
 """The id and the global cluster of everybody."""
@@ -43,7 +43,7 @@ class Kept(NamedTuple):
         return Kept(Packed.zeros(rows, dim), Packed.zeros(rows, dim), np.zeros(rows))
 
 
-class PooledLocal:
+class PooledLocal(AtOnce):
     """One Gaussian in `model`, from own observations and from what other servers have released.
 
     The server is one stream: which users it has decides nothing that is sent, and releases follow the

@@ -190,7 +190,7 @@ class LocalService:
 
     async def forget(self, request: Request) -> api.Forgotten:
         gone = self._change(self.node.forget_user, request.path_params["user"])
-        await self.runner.commit()
+        await self.runner.erased()
         ledger = self.node.books.ledger
         promise = (
             None if ledger is None else api.Promise(*ledger.claimed, ledger.unit, ledger.level.name)

@@ -44,7 +44,7 @@ from fclub.service.link.channel import (
 )
 from fclub.service.link.sessions import beginning_of, reason_for
 from fclub.service.nodes.handshake import AGREED, ANOTHER_STORE, REFUSED, Handshake, Standing
-from fclub.service.nodes.node import Node, RecordedNoise
+from fclub.service.nodes.node import SNAPSHOT_EVERY, Node, RecordedNoise, Work
 from fclub.service.store.books import Books
 from fclub.service.store.catalogue import Catalogue
 from fclub.service.store.decisions import Decisions, Offered, Past, Shown, coin_of
@@ -88,6 +88,7 @@ class LocalNode(Node):
         ledger = family.ledger(seeded=False, keep=False)
         place = Place(name, self, noise, ledger, rng)
         self.server = family.local_server(place, family.users(0), live=True)
+        self._at_once = int(store.get("at_once") or 0)
         self.books = Books(ledger, store)
         self.channel = Channel(name, GLOBAL)
         self.handshake = Handshake()
@@ -100,7 +101,10 @@ class LocalNode(Node):
         self.catalogue = Catalogue(store, family.shape.dim, keep=uniform > 0.0)
         self._gone: set[int] = set()
         self.books.compare(self._recover())
+        self.server.in_parts = True
         self.rows = store.users()
+        if len(self.rows) < len(self.server.counts):
+            self._gone = set(range(len(self.server.counts))) - set(self.rows.values())
         if not self.paused:
             self._pause()
             self._log("pause", "", b"")
@@ -197,6 +201,7 @@ class LocalNode(Node):
 
     def _add_user(self, user: str) -> int:
         row = self.server.add_user()
+        self.touched.add(row)
         self.rows[user] = row
         self.changes.add_user(row, user)
         self._log("user", "", b"")
@@ -251,12 +256,13 @@ class LocalNode(Node):
         return True
 
     def _observe(self, kind: str, row: int, x: Vector, reward: float) -> None:
-        """Learn, and do at once what that makes due: one entry of the log.
+        """Learn, and begin what that makes due: one entry of the log.
 
         What was shown before this store turned out to be old may have been released by another copy.
         """
         learn = self.server.withhold if kind == "withhold" else self.server.observe
         learn(row, x, reward)
+        self.touched.add(row)
         work = self.server.due()
         if work is not None:
             work()
@@ -416,18 +422,44 @@ class LocalNode(Node):
     def forget_user(self, user: str) -> Forgotten:
         """Remove all that is stored of a user; a name that returns is a new account.
 
-        A snapshot replaces the log, in which the user's observations are.
+        A snapshot replaces the log, in which the user's observations are; until it is whole the node is
+        `erasing`.
         """
         row = self.row_of(user)
         observations = int(self.server.counts[row])
-        released = self.server.forget(row)
+        released = self._forget(row)
         del self.rows[user]
         self._gone.add(row)
         self.decisions.drop_user(row)
-        self.feedbacks -= observations
-        self.snapshot()
-        self.changes.forget_user(row, self.entry)
+        self.changes.forget_user(row)
+        self._log("forget", "", json.dumps(row).encode())
+        self.working = False  # the part that was taken last is of no use any more
+        self.save_some()
         return Forgotten(observations, released)
+
+    def _forget(self, row: int) -> int:
+        """The server begins its work anew, without the user."""
+        self.feedbacks -= int(self.server.counts[row])
+        self.touched.add(row)
+        self.forgotten.add(row)
+        return self.server.forget(row)
+
+    @property
+    def busy(self) -> bool:
+        return self.server.busy
+
+    def part(self) -> Work | None:
+        self.working = False
+        if self.forgotten or self.entry - self.snapshot_entry >= SNAPSHOT_EVERY:
+            self._save()
+        if not self.server.busy:
+            return None
+        part, self.working = self.server.part(), True
+        self._log("part", "", b"")
+        return part
+
+    def _by_user(self) -> tuple[str, ...]:
+        return self.server.by_user
 
     def row_of(self, user: str) -> int:
         """The row of a known user."""
@@ -438,10 +470,11 @@ class LocalNode(Node):
 
     def overview(self) -> list[LocalOverview]:
         """The clusters, without the rows of forgotten users, which stay empty."""
-        here = np.fromiter(self.rows.values(), dtype=np.int64, count=len(self.rows))
         clusters = self.server.overview()
-        users = np.bincount(self.server.served_by[here], minlength=len(clusters)).tolist()
-        return [replace(one, users=n) for one, n in zip(clusters, users, strict=True)]
+        if not self._gone:
+            return clusters
+        gone = np.bincount(self.server.served_by[list(self._gone)], minlength=len(clusters)).tolist()
+        return [replace(one, users=one.users - n) for one, n in zip(clusters, gone, strict=True)]
 
     def forget(self, before: float) -> bool:
         """Drop some decisions made before a time; False if there are none. Feedback is unknown then."""
@@ -457,7 +490,11 @@ class LocalNode(Node):
         return changes
 
     def commit(self) -> None:
-        """Write everything; for a node that nothing runs. What it sends waits in the store."""
+        """Do and write everything; for a node that nothing runs. What it sends waits in the store."""
+        while (part := self.part()) is not None:
+            part()
+        while self.erasing or self._saving is not None:
+            self.save_some(None)
         changes = self.take()
         self.store.write(changes.statements)
         if changes.erase:
@@ -469,10 +506,14 @@ class LocalNode(Node):
         self.past.committed(changes)
 
     def _replay(self, kind: str, source: str, body: bytes) -> None:
-        server = self.server.slotted
+        server, self.server.in_parts = self.server.slotted, self.entry >= self._at_once
         match kind:
             case "user":
-                self.server.add_user()
+                self.touched.add(self.server.add_user())
+            case "part":
+                self.server.part()()
+            case "forget":
+                self._forget(json.loads(body))
             case "visit" if server is not None:
                 server.arrive()
             case "slot" if server is not None:

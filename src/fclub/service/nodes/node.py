@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from math import prod
 from typing import Any, Protocol
 
@@ -20,9 +21,13 @@ from fclub.privacy.noise import NoiseSource, NoNoise
 from fclub.protocol.seam import State
 from fclub.service.link.channel import Channel
 from fclub.service.link.sessions import INCARNATION_BYTES
+from fclub.service.store.snapshots import ROWS_AT_ONCE, Snapshot, drop_unfinished, read_snapshot
 from fclub.service.store.store import Changes, Store
 
 SNAPSHOT_EVERY = 20_000
+"""Log entries between snapshots, which a restart has to replay."""
+
+Work = Callable[[], None]
 
 
 class RecordedNoise:
@@ -81,6 +86,12 @@ class Node(ABC):
         self.store, self.noise = store, noise
         self.changes = Changes()
         self.entry = self.snapshot_entry = 0
+        self.touched: set[int] = set()
+        self.forgotten: set[int] = set()
+        self.working = False
+        self._kept: tuple[str, ...] = ()
+        self._saving: Snapshot | None = None
+        self._erasing: set[int] = set()
         first = os.urandom(INCARNATION_BYTES).hex()
         self.incarnation = bytes.fromhex(store.remember("incarnation", first))
 
@@ -128,13 +139,59 @@ class Node(ABC):
         noise = self.noise.take()
         self.changes.log(self.entry, self.snapshot_entry, kind, source, body, noise)
         if self.entry - self.snapshot_entry >= SNAPSHOT_EVERY:
-            self.snapshot()
+            self._save()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is work beside serving."""
+        return False
+
+    def part(self) -> Work | None:
+        """Take the next part of that work, after the last one is done; it may run in another thread."""
+        return None
+
+    def _by_user(self) -> tuple[str, ...]:
+        """Arrays of the server's state of which only the rows in `touched` have changed."""
+        return ()
+
+    def _save(self) -> None:
+        """Begin a snapshot, unless one is being written or the state lacks a part that was taken."""
+        if self._saving is None and not self.working:
+            self._begin_saving()
+            self.save_some()
+
+    def _begin_saving(self) -> None:
+        arrays, values = self.server.state()
+        by_user = self._by_user()
+        users = len(arrays[by_user[0]]) if by_user else 0
+        rows = self.touched if by_user == self._kept else range(users)
+        changed = np.array(sorted(rows), dtype=np.int64)
+        state = arrays, values | self._values()
+        self._saving = Snapshot(self.entry, self.snapshot_entry, state, by_user, changed)
+        self._kept, self.touched = by_user, set()
+        self._erasing, self.forgotten = self.forgotten, set()
+
+    def save_some(self, most: int | None = ROWS_AT_ONCE) -> bool:
+        """Put the next rows of a snapshot among the changes; whether there are more to come."""
+        if self._saving is None and self.forgotten:
+            self._save()
+        elif self._saving is not None and self._saving.write(self.changes, most):
+            self.snapshot_entry, self._saving = self._saving.entry, None
+            if self._erasing:
+                self.changes.forget_rows(self._erasing, self.snapshot_entry)
+                self._erasing = set()
+        return self._saving is not None
+
+    @property
+    def erasing(self) -> bool:
+        """Whether a forgotten user is still in the log or in a snapshot."""
+        return bool(self.forgotten or self._erasing)
 
     def snapshot(self) -> None:
-        """Write the state, so that the log before it is not needed any more."""
-        arrays, values = self.server.state()
-        self.snapshot_entry = self.entry
-        self.changes.snapshot(self.entry, arrays, values | self._values())
+        """Write the whole state now, so that the log before it is not needed any more."""
+        self.save_some(None)
+        self._begin_saving()
+        self.save_some(None)
 
     def take(self) -> Changes:
         """What has to be committed now."""
@@ -150,18 +207,20 @@ class Node(ABC):
 
         Returns what the replay has produced, which has to be what is stored.
         """
-        saved = self.store.snapshot()
+        saved = read_snapshot(self.store)
         if saved is not None:
-            self.entry, arrays, values = saved
-            self.snapshot_entry = self.entry
-            self._take_up(values)
-            self.server.restore(arrays, values)
+            self.entry = self.snapshot_entry = saved.entry
+            self._kept = saved.by_user
+            self._take_up(saved.values)
+            self.server.restore(saved.arrays, saved.values)
         for number, kind, source, body, noise in self.store.entries(self.entry):
             self.noise.replay(noise)
             self._replay(kind, source, body)
             self.entry = number
         self.noise.replay(None)
         changes = self.take()
+        if saved is not None and saved.unfinished:
+            drop_unfinished(saved.entry, self.changes)
         for channel in self.channels:
             made = [frame for peer, frame in changes.frames if peer == channel.peer]
             if channel.ordinal:

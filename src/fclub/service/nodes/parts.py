@@ -32,6 +32,8 @@ from fclub.service.store.store import UNREADABLE, Store, read_meta
 
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
 ENTROPY_BITS = 128
+REHEARSED = 25
+"""Visits of a rehearsal: the second phase, from which on types are learned, starts before."""
 DAMAGE = (UNREADABLE, struct.error, msgspec.DecodeError, LookupError, TypeError, ValueError)
 """What reading a damaged store can raise."""
 
@@ -66,11 +68,21 @@ def _fingerprint(model: Model) -> dict[str, Any]:
 
 
 def rehearse(model: Model) -> None:
-    """A few visits that leave no trace, so that no visitor waits for the kernels to be compiled."""
+    """A few visits that leave no trace, so that no visitor waits for the kernels to be compiled.
+
+    If a server with many users works otherwise, two are also played as if they were many.
+    """
+    _rehearse(model)
+    if "few" in FAMILIES[model.policy].defaults:
+        _rehearse(msgspec.structs.replace(model, parameters=model.parameters | {"few": 1}))
+
+
+def _rehearse(model: Model) -> None:
     rows, first = np.arange(2), np.array([0, 2])
     federation = Federation(family_of(model), rows, first, SeedSequence(), seeded=False)
     server, items = federation.servers[0], np.eye(model.dim)[:2]
-    for visits, row in enumerate((0, 1, 0), start=1):
+    for visits in range(1, REHEARSED + 1):
+        row = visits % 2
         server.observe(row, items[server.recommend(row, items)], 1.0)
         federation.advance(visits)
     bound = server.bound(0)

@@ -31,7 +31,10 @@ class Runner:
         self.resend_seconds = resend_seconds
         self.failure: asyncio.Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
-        self._wake = asyncio.Event()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="work")
+        self._wake, self._busy = asyncio.Event(), asyncio.Event()
+        self._stopping = False
+        self._work: asyncio.Task[None] | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self._storing: list[asyncio.Future[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -44,6 +47,8 @@ class Runner:
             task = asyncio.create_task(work)
             task.add_done_callback(self.ended)
             self._tasks.append(task)
+        self._work = asyncio.create_task(self._work_on())
+        self._work.add_done_callback(self._worked)
         await self.commit()
         await self.wire.start(self._deliver, self._connected)
 
@@ -55,6 +60,11 @@ class Runner:
         """Note the end of a task that should never end: unless it was cancelled, it has failed."""
         if not task.cancelled():
             self.fail(task.exception() or RuntimeError("a loop has ended"))
+
+    def _worked(self, task: asyncio.Future[None]) -> None:
+        error = task.exception()
+        if error is not None:
+            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """Store and send nothing more, as something may be half done; end the waits of all requests."""
@@ -79,6 +89,27 @@ class Runner:
         self._wake.set()
         await waiter
 
+    async def erased(self) -> None:
+        """Return when no forgotten user is left in the log or in a snapshot."""
+        left = True
+        while left:
+            left = self.node.erasing
+            await self.commit()
+
+    async def _work_on(self) -> None:
+        """Long work beside serving: compiled code, during which the interpreter's lock is free.
+
+        Each part is an entry of the log. It is computed from a copy and need not wait for the disk: if
+        the entry is not stored, nothing that came after it is.
+        """
+        loop = asyncio.get_running_loop()
+        while not self._stopping:
+            await self._busy.wait()
+            self._busy.clear()
+            while not (self._stopping or self._failed) and (part := self.node.part()) is not None:
+                self._wake.set()
+                await loop.run_in_executor(self._worker, part)
+
     async def _commit_forever(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -86,6 +117,10 @@ class Runner:
             self._wake.clear()
             if self._failed:
                 return
+            if self.node.save_some():
+                self._wake.set()
+            if self.node.busy or self.node.erasing:
+                self._busy.set()
             changes = self.node.take()
             self._storing, self._waiting = self._waiting, []
             if changes.statements:
@@ -142,17 +177,27 @@ class Runner:
                 raise
         await self.commit()
 
+    async def _end_work(self) -> None:
+        """After the part that is being computed: a snapshot has to know its result."""
+        self._stopping = True
+        self._busy.set()
+        if self._work is not None:
+            await asyncio.wait({self._work})
+
     async def stop(self) -> None:
         """Leave a snapshot behind and close everything."""
         try:
             await self.wire.stop()
+            await self._end_work()
             if not self._failed:
                 self.node.snapshot()
                 with suppress(NotStored):
                     await self.commit()
         finally:
+            await self._end_work()
             await end(*self._tasks)
             self._thread.shutdown()
+            self._worker.shutdown()
             self.node.store.close()
 
 

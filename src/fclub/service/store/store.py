@@ -6,11 +6,10 @@ bit for bit. Noise that an entry drew is stored with it, so that a replay never 
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 from fclub.errors import InvalidFile, OtherSettings
 from fclub.service.store.lock import PRIVATE, Lock
 
-VERSION = 7
+VERSION = 8
 MAGIC = b"SQLite format 3\0"
 UNREADABLE = sqlite3.Error
 """What a damaged file raises."""
@@ -35,6 +34,10 @@ CREATE TABLE outbox (peer TEXT, sequence INTEGER, frame BLOB NOT NULL, chain BLO
                      PRIMARY KEY (peer, sequence));
 CREATE TABLE confirmed (peer TEXT PRIMARY KEY, sequence INTEGER NOT NULL, chain BLOB NOT NULL);
 CREATE TABLE snapshot (entry INTEGER PRIMARY KEY, state BLOB NOT NULL);
+"""
+_ROWS = """
+CREATE TABLE IF NOT EXISTS user_rows (row INTEGER NOT NULL, entry INTEGER NOT NULL,
+                                      state BLOB NOT NULL, PRIMARY KEY (row, entry)) WITHOUT ROWID;
 """
 _LOCAL = """
 CREATE TABLE users (row INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
@@ -64,7 +67,7 @@ CREATE TABLE offers (decision BLOB PRIMARY KEY, chance REAL NOT NULL, version IN
 CREATE TABLE former (id TEXT, since INTEGER, until INTEGER NOT NULL, features BLOB NOT NULL,
                      PRIMARY KEY (id, since)) WITHOUT ROWID;
 """
-SCHEMAS = {"local": _COMMON + _LOCAL + _BY_ROW + _SHOP + _SINCE + _OFFERS, "global": _COMMON}
+SCHEMAS = {"local": _COMMON + _LOCAL + _BY_ROW + _SHOP + _SINCE + _OFFERS + _ROWS, "global": _COMMON}
 
 _FIRST_GENERATOR = json.dumps(np.random.default_rng(0).bit_generator.state, sort_keys=True)
 _SESSIONS = """
@@ -83,8 +86,9 @@ MIGRATIONS: dict[str, dict[int, str]] = {
         4: _SHOP,
         5: _SESSIONS + _ERAS,
         6: _SINCE + _OFFERS,
+        7: _ROWS + "INSERT OR REPLACE INTO meta SELECT 'at_once', coalesce(max(entry), 0) FROM log;",
     },
-    "global": {2: "", 3: "", 4: "", 5: _SESSIONS, 6: ""},
+    "global": {2: "", 3: "", 4: "", 5: _SESSIONS, 6: "", 7: ""},
 }
 """Script v takes a store from version v to v+1; `SCHEMAS` is always the newest version.
 
@@ -92,6 +96,8 @@ Version 1 was never released. It did not account for what it sent, so nothing le
 did not keep the state of its generator, which always began at seed 0. Version 3 left what it deleted
 on free pages. Version 4 had no catalogue and no past data. Version 5 knew no sessions: the first one
 sends again what its outbox held. Version 6 kept neither what was on offer nor items that were replaced.
+Version 7 kept every state as a whole, and detected within the entry that called for it: entries up to
+`at_once` are replayed so.
 """
 
 DROP_EVERY = 50
@@ -141,14 +147,6 @@ class Changes:
             sql = "DELETE FROM log WHERE entry <= min(?, (SELECT min(entry) FROM log) + ?)"
             self.write(sql, snapshot, 2 * DROP_EVERY)
 
-    def snapshot(self, entry: int, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        """A new snapshot replaces the old one."""
-        file = io.BytesIO()
-        text = np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)
-        np.savez(file, values=text, **arrays)
-        self.write("DELETE FROM snapshot")
-        self.write("INSERT INTO snapshot VALUES (?, ?)", entry, file.getvalue())
-
     def begin_session(self, peer: str, chain: bytes) -> None:
         """Nothing that was numbered before is sent any more; the new chain begins with this value."""
         self.frames = [(name, frame) for name, frame in self.frames if name != peer]
@@ -172,13 +170,18 @@ class Changes:
     def add_user(self, row: int, name: str) -> None:
         self.write("INSERT INTO users VALUES (?, ?)", row, name)
 
-    def forget_user(self, row: int, entry: int) -> None:
-        """Delete what is stored of a user, and the log that the snapshot of this entry has replaced."""
+    def forget_user(self, row: int) -> None:
+        """Delete what is stored of a user; what is in the log and in earlier snapshots follows."""
         self.write("DELETE FROM users WHERE row = ?", row)
         mine = "SELECT id FROM decisions WHERE row = ?"
         self.write(f"DELETE FROM offers WHERE decision IN ({mine})", row)
         self.write("DELETE FROM decisions WHERE row = ?", row)
         self.write("DELETE FROM past WHERE row = ?", row)
+
+    def forget_rows(self, rows: Iterable[int], entry: int) -> None:
+        """Delete what the snapshot of this entry has replaced: the log, earlier rows of these users."""
+        for row in rows:
+            self.write("DELETE FROM user_rows WHERE row = ? AND entry < ?", row, entry)
         self.write("DELETE FROM log WHERE entry <= ?", entry)
         self.erase = True
 
@@ -324,15 +327,6 @@ class Store:
         if self.get(key) is None:
             self.fix(key, value)
         return json.loads(self.get(key) or "null")
-
-    def snapshot(self) -> tuple[int, dict[str, Any], dict[str, Any]] | None:
-        """Log entry, arrays and values of the last snapshot."""
-        row = self.reader.execute("SELECT entry, state FROM snapshot ORDER BY entry DESC").fetchone()
-        if row is None:
-            return None
-        with np.load(io.BytesIO(row[1]), allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-        return int(row[0]), arrays, json.loads(arrays.pop("values").tobytes())
 
     def entries(self, after: int) -> Iterator[tuple[int, str, str, bytes, bytes]]:
         """The log after an entry: number, kind, source, body, noise."""

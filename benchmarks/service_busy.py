@@ -1,0 +1,184 @@
+"""Latency of a local server while it detects and takes snapshots, by the number of its users.
+
+python benchmarks/service_busy.py --users 1000 --policy cdp-fclub-plus
+python benchmarks/service_busy.py --users 1000000 --policy fclub-plus --seconds 60
+
+The store is filled before. Then a detection follows `--every` so many visits, or the one before, and a
+snapshot 20,000 log entries; visits come at half of what the server can do, each when it is due. Also
+told: the time from the start of the process until it is ready, after a stop and after a kill, and
+resident memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fclub.service.fleet import Server
+from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.parts import local_node
+from fclub.service.settings import LocalSettings, Model
+from load import DIM, crowd_visit, latencies, throughput, timed_crowd_visit  # type: ignore[import-not-found]
+from service_http import cpu_seconds, resident_mb, run, stolen  # type: ignore[import-not-found]
+
+VISITS = 3
+"""Of each user before the measurement."""
+
+PORTION = 10_000
+
+
+def model_of(policy: str, users: int, every: int) -> Model:
+    return Model(policy=policy, dim=DIM, parameters={"ratio": 1.0 + every / (users * VISITS)})
+
+
+def statistics(users: int, dim: int) -> dict[str, Any]:
+    """What random rewards of random items leave of each user."""
+    rng = np.random.default_rng(0)
+    gram, moment = np.zeros((users, dim, dim)), np.zeros((users, dim))
+    for start in range(0, users, PORTION):
+        here = slice(start, min(start + PORTION, users))
+        for _ in range(VISITS):
+            items = rng.standard_normal((here.stop - start, dim))
+            items /= np.linalg.norm(items, axis=1, keepdims=True)
+            gram[here] += items[:, :, None] * items[:, None, :]
+            moment[here] += rng.integers(2, size=(len(items), 1)) * items
+    return {
+        "crowd.users.gram": gram,
+        "crowd.users.moment": moment,
+        "crowd.users.counts": np.full(users, VISITS),
+        "crowd.squares": np.full(users, 0.5 * VISITS),
+        "labels": np.zeros(users, dtype=np.int32),
+    }
+
+
+def fill(path: Path, model: Model, users: int) -> None:
+    """A store of a server that has met so many users."""
+    node = local_node(LocalSettings(model=model, name="bench", store=str(path)))
+    for number in range(65):
+        node.show(f"user-{number}", "none", np.zeros(DIM))
+    node.commit()
+    names = [(row, f"user-{row}") for row in range(65, users)]
+    for start in range(0, len(names), PORTION):
+        node.store.write([("INSERT INTO users VALUES (?, ?)", one) for one in names[start:][:PORTION]])
+    arrays, values = node.server.state()
+    seen = users * VISITS
+    values |= {"clock": [1, seen], "arrivals": seen}
+    node.server.restore(arrays | statistics(users, DIM), values)
+    node.feedbacks = seen
+    _snapshot(node)
+    node.store.close()
+
+
+def _snapshot(node: LocalNode) -> None:
+    """All rows, a portion in a transaction."""
+    node._begin_saving()
+    more = True
+    while more:
+        more = node.save_some(PORTION)
+        node.store.write(node.take().statements)
+
+
+def phases(path: Path) -> int:
+    """Detections that were begun until the last snapshot."""
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+        (state,) = connection.execute("SELECT state FROM snapshot ORDER BY entry DESC").fetchone()
+    with np.load(io.BytesIO(state), allow_pickle=False) as file:
+        return int(msgspec.json.decode(file["values"].tobytes())["clock"][0])
+
+
+def started(server: Server) -> float:
+    """Seconds until the server is ready."""
+    start = time.monotonic()
+    server.start()
+    server.wait_until_ready()
+    return time.monotonic() - start
+
+
+def milliseconds(samples: list[float]) -> dict[str, float]:
+    found = 1e3 * np.percentile(samples, [50, 99, 99.9, 100])
+    return dict(zip(("p50", "p99", "p99.9", "max"), found.round(1).tolist(), strict=True))
+
+
+def measure(folder: Path, policy: str, users: int, seconds: float, every: int) -> dict[str, Any]:
+    path, model = folder / "local.db", model_of(policy, users, every)
+    subprocess.run(
+        [
+            sys.executable,
+            __file__,
+            "--fill",
+            str(path),
+            "--policy",
+            policy,
+            "--users",
+            str(users),
+            "--every",
+            str(every),
+        ],
+        check=True,
+    )
+    values = {
+        "model__policy": policy,
+        "model__dim": DIM,
+        "model__parameters": dict(model.parameters),
+        "name": "bench",
+        "http__max_body_bytes": 1 << 23,
+        "store": str(path),
+        "log_level": "warning",
+    }
+    server = Server("local", "bench", folder, values, "token")
+    found: dict[str, Any] = {"policy": policy, "users": users, "stored_mb": path.stat().st_size >> 20}
+    steal, ticks = stolen()
+    try:
+        found["ready_seconds"] = round(started(server), 2)
+        assert server.process is not None
+        pid, address = server.process.pid, (server.port, server.token)
+        found["resident_mb_idle"] = resident_mb(pid)
+        rate = run(throughput(*address, crowd_visit(users), 64, min(seconds, 8.0)))
+        before, cpu = phases(path), cpu_seconds(pid)
+        samples = run(latencies(*address, timed_crowd_visit(users), 64, seconds, rate / 4))
+        found |= {
+            "requests_per_second_saturated": round(rate),
+            "recommend_ms": milliseconds(samples[::2]),
+            "feedback_ms": milliseconds(samples[1::2]),
+            "cpu_share": round((cpu_seconds(pid) - cpu) / seconds, 2),
+            "resident_mb": resident_mb(pid),
+        }
+        server.kill()
+        found["ready_seconds_after_kill"] = round(started(server), 2)
+        server.stop()
+        found["detections"] = phases(path) - before
+        found["ready_seconds_after_stop"] = round(started(server), 2)
+    finally:
+        server.stop()
+    later, all_later = stolen()
+    found["stolen"] = round((later - steal) / (all_later - ticks), 3)
+    found["load_average"] = os.getloadavg()[0]
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--users", type=int, default=1000)
+    parser.add_argument("--policy", default="cdp-fclub-plus")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--every", type=int, default=1000, help="visits from detection to detection")
+    parser.add_argument("--fill", type=Path, help="only fill this store")
+    given = parser.parse_args()
+    if given.fill is not None:
+        fill(given.fill, model_of(given.policy, given.users, given.every), given.users)
+    else:
+        with tempfile.TemporaryDirectory(dir=os.environ.get("FCLUB_BENCH_DIR")) as home:
+            told = measure(Path(home), given.policy, given.users, given.seconds, given.every)
+        print(json.dumps(told))

@@ -1,0 +1,301 @@
+"""Long work in parts: the same sums, whatever is forgotten, paused or restored between two parts."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fclub.core.plus.type_sums import VISITS
+from fclub.privacy.noise import NoNoise, SeededNoise
+from fclub.protocol.families import make_family
+from fclub.protocol.link import InProcessLink
+from fclub.protocol.messages import Message
+from fclub.protocol.plus import type_local, user_local
+from fclub.protocol.plus.type_messages import Release, TypeDigest, TypeNews
+from fclub.protocol.seam import AtOnce, Beginning, Place, Shape
+
+DIM, HALF, USERS = 3, float(np.sqrt(0.5)), 12
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "fclub-plus": {"few": 5, "types": 4, "ratio": 1.3},
+    "cdp-fclub-plus": {"few": 5, "types": 4, "ratio": 1.3, "slots": 6},
+}
+NAMES = list(PARAMETERS)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (type_local, user_local):
+        monkeypatch.setattr(module, "PART", 5)
+
+
+class Recording(InProcessLink):
+    """Remembers what servers send; whoever is `deaf` gets no answers."""
+
+    def __init__(self, decode: Any) -> None:
+        super().__init__(decode)
+        self.sent: list[Message] = []
+        self.deaf = False
+
+    def from_local(self, server: int, message: Message) -> None:
+        self.sent.append(message)
+        if not self.deaf:
+            super().from_local(server, message)
+
+
+class Alone:
+    """A live server with its hub; `finish` does all work that waits."""
+
+    def __init__(self, name: str, in_parts: bool = True, share: bool = True) -> None:
+        self.family = make_family(name, Shape(DIM, 8, HALF), PARAMETERS[name] | {"share": share})
+        self.link = Recording(self.family.decode)
+        self.noise, books = np.random.default_rng(3), self.family.ledger(seeded=True)
+        source = SeededNoise(self.noise) if self.family.privacy else NoNoise()
+        place = Place("0", self.link.uplink(0), source, books, np.random.default_rng(0))
+        self.ledger = books
+        self.server: Any = self.family.local_server(place, self.family.users(0), live=True)
+        self.server.in_parts = in_parts
+        self.hub: Any = self.family.global_server([], self.link)
+        self.link.connect(self.hub, {0: self.server})
+        self.hub.invite(1)
+        self.rng = np.random.default_rng(2)
+        for _ in range(USERS):
+            self.server.add_user()
+
+    def observe(self, row: int) -> None:
+        x = np.append(self.rng.uniform(-0.4, 0.4, DIM - 1), HALF)
+        self.server.observe(row, x, float(self.rng.random() < 0.5))
+
+    def begin(self) -> None:
+        """Begin what is due."""
+        work = self.server.due()
+        if work is not None:
+            work()
+        slotted = self.server.slotted
+        slot = None if slotted is None else slotted.due_slot()
+        if slot is not None:
+            slotted.release(slot)
+
+    def finish(self) -> None:
+        while self.server.busy:
+            self.server.part()()
+            self.hub.advance()
+
+    def visit(self, rounds: int) -> None:
+        for t in range(rounds):
+            if self.server.slotted is not None:
+                self.server.slotted.arrive()
+            self.observe(t % USERS)
+            self.begin()
+            self.hub.advance()
+            self.finish()
+
+    def work_on(self) -> None:
+        """Visits until some work is begun and not done."""
+        while not self.server.busy:
+            if self.server.slotted is not None:
+                self.server.slotted.arrive()
+            self.observe(int(self.rng.integers(USERS)))
+            self.begin()
+
+    def same_as(self, other: Alone) -> bool:
+        (arrays, values), (others, its) = self.server.state(), other.server.state()
+        return (
+            values == its
+            and arrays.keys() == others.keys()
+            and all(np.array_equal(arrays[key], others[key]) for key in arrays)
+        )
+
+    @property
+    def inside(self) -> Any:
+        return self.server.server
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parts_give_the_same_bits_as_all_at_once(name: str) -> None:
+    """Both servers send the same bytes, too."""
+    one, other = Alone(name), Alone(name, in_parts=False)
+    for alone in (one, other):
+        alone.visit(150)
+    assert one.same_as(other)
+    assert one.link.sent == other.link.sent
+    assert len(one.link.sent) > 3
+
+
+def test_who_visits_between_two_parts_counts_in_the_later_one() -> None:
+    alone = Alone("fclub-plus")
+    alone.visit(20)
+    alone.work_on()
+    alone.link.deaf = True
+    alone.server.part()()
+    alone.observe(0)
+    alone.observe(USERS - 1)
+    assert alone.server.due() is None, "users are being added up"
+    alone.finish()
+    assert alone.inside.sums.scalars[VISITS] == alone.inside.observations - 1
+    assert alone.server.waiting == 1
+
+
+@pytest.mark.parametrize("parts", range(8))
+@pytest.mark.parametrize("name", NAMES)
+def test_a_server_is_restored_between_any_two_parts(name: str, parts: int) -> None:
+    first, second = Alone(name), Alone(name)
+    first.visit(30)
+    first.work_on()
+    for _ in range(parts):
+        if first.server.busy:
+            first.server.part()()
+            first.hub.advance()
+    second.server.restore(*deepcopy(first.server.state()))
+    second.hub.restore(*deepcopy(first.hub.state()))
+    if first.ledger is not None:
+        second.ledger.restore(first.ledger.events)
+    second.noise.bit_generator.state = first.noise.bit_generator.state
+    second.rng.bit_generator.state = first.rng.bit_generator.state
+    for alone in (first, second):
+        alone.finish()
+        alone.visit(60)
+    assert first.same_as(second)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_user_who_is_forgotten_meanwhile_is_in_no_sum(name: str) -> None:
+    alone, never = Alone(name), Alone(name)
+    for one in (alone, never):
+        one.visit(36)
+    alone.work_on()
+    never.rng.bit_generator.state = alone.rng.bit_generator.state
+    alone.server.part()()
+    alone.server.forget(0)
+    taken = alone.server.part()
+    taken()
+    alone.finish()
+    assert not alone.inside.users.gram[0].any()
+    assert int(alone.server.counts.sum()) == alone.inside.observations
+    told = [message for message in alone.link.sent if isinstance(message, Release)]
+    if told:
+        assert told[-1].users == USERS
+
+
+def test_who_may_not_tell_any_more_moves_alone() -> None:
+    alone = Alone("fclub-plus")
+    alone.visit(30)
+    alone.work_on()
+    told = len(alone.link.sent)
+    alone.server.pause()
+    alone.finish()
+    assert len(alone.link.sent) == told
+    assert alone.inside.step == type_local.EXCHANGES
+    alone.server.go_on()
+    assert not alone.server.busy, "the next phase tells"
+
+
+def test_after_no_answer_it_moves_alone_first() -> None:
+    alone = Alone("fclub-plus")
+    alone.visit(30)
+    alone.link.deaf = True
+    alone.work_on()
+    alone.finish()
+    assert alone.server.unanswered
+    phase = alone.inside.phase
+    alone.work_on()
+    alone.finish()
+    assert alone.inside.phase > phase
+    digests = [message for message in alone.link.sent if isinstance(message, TypeDigest)]
+    assert [digest.step for digest in digests[-2:]] == [0, 0]
+    assert alone.server.unanswered
+
+
+def test_paused_while_it_moves_alone_it_asks_no_more() -> None:
+    alone = Alone("fclub-plus")
+    alone.visit(30)
+    alone.link.deaf = True
+    for _ in range(2):
+        alone.work_on()
+        alone.server.part()()
+        if _:
+            alone.server.pause()
+        alone.finish()
+    assert len([m for m in alone.link.sent if isinstance(m, TypeDigest) and m.step == 0]) > 1
+    assert not alone.server.busy
+
+
+def test_what_is_owed_is_sent_once_both_sides_agree() -> None:
+    alone = Alone("fclub-plus")
+    alone.visit(30)
+    alone.server.pause()
+    alone.server.begin(Beginning(global_lost=True))
+    told = len(alone.link.sent)
+    assert not alone.server.busy
+    alone.server.go_on()
+    alone.finish()
+    assert len(alone.link.sent) > told
+    alone.server.begin(Beginning(global_lost=True))
+    assert alone.server.busy, "it was not paused"
+    alone.finish()
+    assert not alone.inside.owing
+
+
+def test_a_slot_waits_until_it_may_leave() -> None:
+    alone = Alone("cdp-fclub-plus")
+    alone.visit(10)
+    while alone.inside.slots.open is None:
+        alone.finish()
+        alone.work_on()
+    told = len(alone.link.sent)
+    assert alone.server.slotted.due_slot() is None, "one is being computed"
+    alone.server.pause()
+    alone.finish()
+    assert len(alone.link.sent) == told
+    assert alone.inside.slots.whole
+    alone.server.go_on()
+    alone.finish()
+    assert isinstance(alone.link.sent[-1], Release)
+
+
+@pytest.mark.parametrize("end", ["session", "period"])
+def test_a_slot_is_lost_with_its_session_or_period(end: str) -> None:
+    alone = Alone("cdp-fclub-plus")
+    while not alone.server.slotted.used:
+        alone.finish()
+        alone.work_on()
+    slots, told = alone.inside.slots, len(alone.link.sent)
+    alone.server.part()()
+    if end == "session":
+        alone.server.begin(Beginning())
+    else:
+        alone.server.forgo(1 << 20)
+    assert slots.open is None
+    alone.finish()
+    assert len(alone.link.sent) == told
+    assert slots.following == (1 if end == "session" else 0)
+
+
+def test_a_late_answer_to_who_has_gone_on_is_of_no_use() -> None:
+    alone = Alone("fclub-plus")
+    alone.visit(30)
+    alone.link.deaf = True
+    alone.work_on()
+    alone.finish()
+    digest = alone.link.sent[-1]
+    assert isinstance(digest, TypeDigest)
+    alone.work_on()
+    late = TypeNews(digest.phase, digest.step, 1, digest.types, digest.sums)
+    alone.server.receive(late)
+    assert alone.server.busy
+
+
+def test_a_server_that_shares_nothing_learns_in_parts_too() -> None:
+    one, other = Alone("fclub-plus", share=False), Alone("fclub-plus", share=False, in_parts=False)
+    for alone in (one, other):
+        alone.visit(60)
+    assert one.same_as(other)
+
+
+def test_servers_that_work_at_once_are_never_busy() -> None:
+    server = AtOnce()
+    assert not server.busy
+    server.part()()
+    assert server.by_user == ()

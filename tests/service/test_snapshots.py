@@ -1,0 +1,214 @@
+"""Work in parts and snapshots by row: a restart leads to the state in which a server ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fclub.protocol.plus import type_local, user_local
+from fclub.service.nodes import local_node as module
+from fclub.service.nodes import node as base
+from fclub.service.nodes.local_node import LocalNode
+from fclub.service.settings import Model
+
+from .federation import Pump
+
+DIM = 3
+POLICIES: dict[str, dict[str, Any]] = {
+    "fclub-plus": {"few": 5, "types": 4, "ratio": 1.2},
+    "cdp-fclub-plus": {"few": 5, "types": 4, "ratio": 1.2, "slots": 6},
+}
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in (type_local, user_local):
+        monkeypatch.setattr(each, "PART", 5)
+
+
+@pytest.fixture(params=POLICIES)
+def pump(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    model = Model(policy=request.param, dim=DIM, parameters=POLICIES[request.param])
+    pump = Pump(tmp_path, model, 1)
+    yield pump
+    pump.close()
+
+
+def visit(node: LocalNode, user: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    items = rng.uniform(-0.5, 0.5, (4, DIM))
+    decision = node.recommend(f"user-{user}", items, ["a", "b", "c", "d"])
+    node.feedback(decision.id, float(rng.random() < 0.5))
+
+
+def write(node: LocalNode) -> None:
+    """What was done so far reaches the disk, and nothing more is done."""
+    changes = node.take()
+    node.store.write(changes.statements)
+    node.committed(changes)
+
+
+def state(node: LocalNode) -> tuple[dict[str, bytes], dict[str, Any]]:
+    arrays, values = node.server.state()
+    return {name: array.tobytes() for name, array in arrays.items()}, values
+
+
+def reopened(pump: Pump) -> LocalNode:
+    """The same server after a crash."""
+    pump.locals["s0"].store.close()
+    pump.locals["s0"] = pump.open_local("s0")
+    return pump.locals["s0"]
+
+
+def rows(node: LocalNode) -> list[tuple[int, int]]:
+    sql = "SELECT row, entry FROM user_rows ORDER BY row, entry"
+    return node.store.reader.execute(sql).fetchall()
+
+
+def play(pump: Pump, visits: int, first: int = 0, users: int = 12) -> LocalNode:
+    node = pump.locals["s0"]
+    for number in range(first, first + visits):
+        visit(node, number % users, number)
+        pump.run()
+    return node
+
+
+def test_a_restart_between_any_two_parts_leads_to_the_same_state(pump: Pump) -> None:
+    """In turn from the log alone and from a snapshot that was taken there, after ever more parts."""
+    play(pump, 20)
+    times = 0
+    for number in range(20, 200):
+        node = pump.locals["s0"]
+        visit(node, number % 12, number)
+        if node.busy:
+            for _ in range(1 + times // 2 % 4):
+                part = node.part()
+                if part is not None:
+                    part()
+            if times % 2:
+                node.working = False
+                node.snapshot()
+            write(node)
+            before = state(node)
+            assert state(reopened(pump)) == before
+            times += 1
+        pump.run()
+    assert times >= 6
+
+
+def test_only_rows_that_have_changed_are_written(pump: Pump) -> None:
+    node = play(pump, 60)
+    node.snapshot()
+    pump.run()
+    first = node.snapshot_entry
+    assert rows(node) == [(row, first) for row in range(12)]
+    play(pump, 3, users=3)
+    node.snapshot()
+    pump.run()
+    second = node.snapshot_entry
+    assert [pair for pair in rows(node) if pair[1] > first] == [(row, second) for row in range(3)]
+    play(pump, 2, users=2)
+    node.snapshot()
+    pump.run()
+    of_first = [entry for row, entry in rows(node) if row == 0]
+    assert of_first == [second, node.snapshot_entry], "what nothing needs any more is gone"
+    before = state(node)
+    assert state(reopened(pump)) == before
+
+
+def test_a_snapshot_that_was_not_finished_counts_for_nothing(pump: Pump) -> None:
+    play(pump, 60)
+    pump.locals["s0"].snapshot()
+    node = play(pump, 30, first=60)
+    node.working = False
+    node._begin_saving()
+    assert node.save_some(5)
+    write(node)
+    before, whole = state(node), node.snapshot_entry
+    assert any(entry > whole for _, entry in rows(node))
+    node = reopened(pump)
+    assert state(node) == before
+    assert node.snapshot_entry == whole
+    pump.run()
+    assert all(entry <= whole for _, entry in rows(node)), "its rows are dropped"
+    node = play(pump, 20, first=90)
+    node.snapshot()
+    pump.run()
+    before = state(node)
+    assert state(reopened(pump)) == before
+
+
+def test_snapshots_are_written_while_others_are_served(
+    pump: Pump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later snapshot waits for the one before, and for a part that was taken."""
+    for each in (base, module):
+        monkeypatch.setattr(each, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(base, "ROWS_AT_ONCE", 1)
+    for number in range(150):
+        node = pump.locals["s0"]
+        visit(node, number % 12, number)
+        part = node.part()
+        if part is not None:
+            part()
+        node.save_some(1)
+        write(node)
+        if number % 10 == 9:
+            before = state(node)
+            assert state(reopened(pump)) == before
+            pump.run()
+    assert pump.locals["s0"].snapshot_entry > 100
+
+
+def test_a_forgotten_user_leaves_no_earlier_row_and_no_log(pump: Pump) -> None:
+    play(pump, 60)
+    pump.locals["s0"].snapshot()
+    node = play(pump, 30, first=60)
+    node.forget_user("user-3")
+    visit(node, 4, 1)
+    node.commit()
+    assert not node.erasing
+    assert len([entry for row, entry in rows(node) if row == 3]) == 1
+    sql = "SELECT count(*) FROM log WHERE kind = 'observe'"
+    assert node.store.reader.execute(sql).fetchone()[0] <= 1
+    before = state(node)
+    node = reopened(pump)
+    assert state(node) == before
+    assert sum(one.users for one in node.overview()) == 11
+
+
+def test_what_was_to_be_erased_when_the_server_ended_is_erased_when_it_begins(pump: Pump) -> None:
+    play(pump, 60)
+    pump.locals["s0"].snapshot()
+    node = play(pump, 30, first=60)
+    node.working = True
+    node.forgotten.clear()
+    node._forget(3)
+    name = next(name for name, row in node.rows.items() if row == 3)
+    node.changes.forget_user(3)
+    node._log("forget", "", b"3")
+    write(node)
+    node = reopened(pump)
+    assert name not in node.rows
+    pump.run()
+    assert not node.erasing
+    assert len([entry for row, entry in rows(node) if row == 3]) == 1
+    play(pump, 20, first=90)
+
+
+def test_entries_of_earlier_versions_are_replayed_at_once(pump: Pump) -> None:
+    """A detection was part of the entry that called for it."""
+    node = pump.locals["s0"]
+    node.server.in_parts = False
+    play(pump, 60)
+    node.store.note("at_once", str(node.entry))
+    before = state(node)
+    node = reopened(pump)
+    assert state(node) == before
+    assert not node.busy
+    play(pump, 30, first=60)
+    before = state(pump.locals["s0"])
+    assert state(reopened(pump)) == before
