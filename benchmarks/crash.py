@@ -65,10 +65,13 @@ class Drill:
     def run(self) -> dict[str, Any]:
         """Play, kill, heal, stop, then open the stores and count."""
         start = time.monotonic()
-        fleet = Fleet(self.folder, self.servers, self.model, phase_seconds=1.0)
+        fleet = self._fleet()
         with fleet:
             asyncio.run(self._play(fleet))
         return self._count(fleet) | {"killed": self.killed, "seconds": time.monotonic() - start}
+
+    def _fleet(self) -> Fleet:
+        return Fleet(self.folder, self.servers, self.model, phase_seconds=1.0)
 
     async def _play(self, fleet: Fleet) -> None:
         async with AsyncExitStack() as stack:

@@ -73,7 +73,7 @@ class RestoreDrill(Drill):
                     survives[victim.name] if "replaced" not in self.case else {}
                 )
         else:
-            shutil.rmtree(fleet.broker.folder / "jetstream")
+            shutil.rmtree(self.folder / "nats" / "jetstream")
         start = time.monotonic()
         await asyncio.to_thread(victim.start)
         if isinstance(victim, Server):

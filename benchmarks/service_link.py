@@ -1,6 +1,6 @@
 """Uploads per second that the federation carries over a real broker, applied and confirmed.
 
-python benchmarks/service_link.py --uploads 5000
+python -m benchmarks.service_link --uploads 5000 --sync always --brokers 3
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from benchmarks.cluster import SIZE, Cluster
 
+from fclub.service.fleet import AnyBroker
 from fclub.service.link.broker import LocalBroker
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import Broker, NatsWire
@@ -31,7 +33,7 @@ MODEL = Model(policy="fclub", dim=10)
 BURST = 200
 
 
-async def measure(folder: Path, broker: LocalBroker, uploads: int) -> dict[str, float]:
+async def measure(folder: Path, broker: AnyBroker, uploads: int, replicas: int) -> dict[str, float]:
     hub = global_node(GlobalSettings(model=MODEL, store=str(folder / "global.db"), servers=NAMES))
     nodes = [
         local_node(LocalSettings(model=MODEL, name=n, store=str(folder / f"{n}.db"))) for n in NAMES
@@ -39,7 +41,7 @@ async def measure(folder: Path, broker: LocalBroker, uploads: int) -> dict[str, 
     runners = []
     for name, node in zip([GLOBAL, *NAMES], [hub, *nodes], strict=True):
         login = Broker(broker.url, name, name)
-        wire = NatsWire(name, login, Monitor(name), NAMES if name == GLOBAL else None)
+        wire = NatsWire(name, login, Monitor(name), NAMES if name == GLOBAL else None, replicas)
         runners.append(Runner(node, wire, Monitor(name)))
         await runners[-1].start()
     rng = np.random.default_rng(0)
@@ -78,11 +80,18 @@ async def until(condition: Callable[[], bool]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--uploads", type=int, default=5000)
+    parser.add_argument("--sync", default="2m", help="how often the broker writes to disk, or always")
+    parser.add_argument("--brokers", type=int, choices=[1, SIZE], default=1)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        local = LocalBroker(Path(home) / "nats", {name: name for name in [*NAMES, GLOBAL]})
-        local.start()
+        folder, passwords = Path(home) / "nats", {name: name for name in [*NAMES, GLOBAL]}
+        sync = {"jetstream": {"sync_interval": given.sync}}
+        broker: AnyBroker = LocalBroker(folder, passwords, more=sync)
+        if given.brokers > 1:
+            broker = Cluster(folder, passwords, given.sync)
+        broker.start()
         try:
-            print(json.dumps(asyncio.run(measure(Path(home), local, given.uploads))))
+            found = asyncio.run(measure(Path(home), broker, given.uploads, given.brokers))
+            print(json.dumps(found | {"sync": given.sync, "brokers": given.brokers}))
         finally:
-            local.stop()
+            broker.stop()

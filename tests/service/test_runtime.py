@@ -19,6 +19,7 @@ from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import check_store, local_node
+from fclub.service.nodes.patience import Patience
 from fclub.service.nodes.runner import Runner
 from fclub.service.serve import local_app
 from fclub.service.settings import LocalSettings, Model
@@ -45,6 +46,19 @@ def test_a_task_that_drops_cancellations_is_ended_all_the_same() -> None:
         return [task.cancelled() for task in tasks]
 
     assert asyncio.run(main()) == [True, True, True]
+
+
+def steps_of(patience: Patience, waiting: int, count: int) -> list[int]:
+    return [step for step in range(count) if patience.ends((1, 7), waiting)]
+
+
+def test_what_is_not_confirmed_is_sent_again_less_and_less_often() -> None:
+    patience = Patience()
+    assert steps_of(patience, 3, 40) == [1, 3, 7, 15, 23, 31, 39]
+    assert not patience.ends((1, 8), 2), "something was confirmed"
+    assert not patience.ends((1, 8), 0), "nothing waits"
+    assert steps_of(patience, 3, 4) == [1, 3]
+    assert steps_of(Patience(), 800, 60) == [1, 3, 7, 15, 31, 51], "the more there is, the longer"
 
 
 def test_nothing_to_end_is_no_error() -> None:

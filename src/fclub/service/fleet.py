@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import msgspec
@@ -114,18 +115,40 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+class AnyBroker(Protocol):
+    """A broker, or several that are one."""
+
+    @property
+    def url(self) -> str: ...
+
+    def start(self) -> None: ...
+
+    def check(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 class Fleet:
     """`with Fleet(folder, servers, model) as fleet:` runs everything inside the block.
 
     `hub` are settings of the global server.
     """
 
-    def __init__(self, folder: Path, servers: int, model: Model, **hub: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        servers: int,
+        model: Model,
+        make_broker: Callable[[Path, dict[str, str]], AnyBroker] = LocalBroker,
+        **hub: Any,
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self._addresses = folder / ADDRESSES
         names = [f"s{number}" for number in range(servers)]
         passwords = {name: new_token() for name in [*names, GLOBAL]}
-        self.broker = LocalBroker(folder / "nats", passwords)
+        self.broker = make_broker(folder / "nats", passwords)
         self.token = new_token()
 
         def server(command: str, name: str, own: dict[str, Any]) -> Server:

@@ -129,7 +129,7 @@ def global_app(settings: GlobalSettings) -> Application:
         raise InvalidSetting("nats.url: the global server needs a broker")
     monitor, node = Monitor("global"), global_node(settings)
     _warn(settings.model, monitor)
-    wire = NatsWire(GLOBAL, broker_of(settings.nats), monitor, node.names)
+    wire = NatsWire(GLOBAL, broker_of(settings.nats), monitor, node.names, settings.nats.replicas)
     runner = Runner(node, wire, monitor, settings.resend_seconds)
     service = GlobalService(settings, node, runner, monitor)
 

@@ -104,6 +104,8 @@ class Nats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """File of this server's own certificate."""
     key: str | None = None
     """File of the key of that certificate."""
+    replicas: Annotated[int, Meta(ge=1, le=5)] = 1
+    """Brokers of a cluster on which the global server keeps every stream; 3 survive the loss of one."""
 
 
 class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

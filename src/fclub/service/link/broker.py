@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,13 +72,25 @@ def free_port() -> int:
 
 
 class LocalBroker:
-    """A NATS server on this machine; can be killed and started again on the same files."""
+    """A NATS server on this machine; can be killed and started again on the same files.
 
-    def __init__(self, folder: Path, passwords: dict[str, str], tls: BrokerTls | None = None) -> None:
+    `more` are further keys of its configuration.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        passwords: dict[str, str],
+        tls: BrokerTls | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
         self.folder, self.port = folder, free_port()
         folder.mkdir(parents=True, exist_ok=True)
         self._config = folder / "nats.json"
-        text = json.dumps(broker_config(self.port, folder / "jetstream", passwords, tls))
+        config = broker_config(self.port, folder / "jetstream", passwords, tls)
+        for key, value in (more or {}).items():
+            config[key] = config[key] | value if isinstance(config.get(key), dict) else value
+        text = json.dumps(config)
         with os.fdopen(
             os.open(self._config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w"
         ) as file:

@@ -2,16 +2,19 @@
 
 Local server X publishes on `fclub.up.X` and consumes the stream `DOWN_X`; streams and consumers belong
 to the global server. The broker only has to remember while a peer is away: both ends keep their frames
-until the other's receipt, so that a broker that loses its disk loses nothing.
+until the other's receipt, so that a broker that loses its disk loses nothing. For the same reason a
+stream that a cluster cannot bring back may be made anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
+from random import shuffle
 
 import nats
 from nats.aio.client import Client
@@ -33,8 +36,23 @@ BATCH = 256
 POLL_SECONDS = 1.0
 PREPARED_SECONDS = 0.2
 REFUSALS_TOLD = 50
+REFUSALS_BORNE = 15
+"""Refusals in a row after which another broker of a cluster is tried."""
+
 CLOSE_SECONDS = 5.0
 DUPLICATE_SECONDS = 120.0
+LEAVE_AFTER = 2
+"""Failures in a row after which another broker of a cluster is tried: this one may be cut off."""
+
+KEEP_SECONDS = 3.0
+"""How often the global server looks after the streams."""
+
+ANSWER_SECONDS = 3.0
+"""How long it waits for the broker to tell of one."""
+
+LOST_AFTER = 3
+"""Looks in a row at which a stream is not usable until it is made anew."""
+
 PULL = json.dumps({"batch": BATCH, "expires": int(POLL_SECONDS * 1e9)}).encode()
 NOTHING_NEW = ("404", "408")
 """How the broker ends a pull for want of messages."""
@@ -69,9 +87,20 @@ def down_stream(name: str) -> str:
 class NatsWire:
     """One end; `name` is a local server's, or `global`."""
 
-    def __init__(self, name: str, broker: Broker, monitor: Monitor, servers: list[str] | None = None):
+    def __init__(
+        self,
+        name: str,
+        broker: Broker,
+        monitor: Monitor,
+        servers: list[str] | None = None,
+        replicas: int = 1,
+    ) -> None:
         self.name, self.broker, self.monitor = name, broker, monitor
-        self._servers = servers or []
+        self._servers, self._replicas = servers or [], replicas
+        self._urls = [url.strip() for url in broker.url.split(",")]
+        shuffle(self._urls)
+        self._failures = 0
+        self._unusable: dict[str, int] = {}
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
         self._refusals = 0
@@ -93,22 +122,37 @@ class NatsWire:
                     self._client = await self._connect()
                 await self._consume(self._client, deliver)
             except _NotPrepared:
-                self._not_prepared()
+                await self._not_prepared()
                 await asyncio.sleep(PREPARED_SECONDS)
             except NotStored:
                 raise
             except Exception as error:
                 # Whatever it is, a server goes on for its own users, and the link is tried again.
                 self.monitor.wire_failed(error)
+                self._failures += 1
+                if self._failures % LEAVE_AFTER == 0:
+                    await self._leave()
                 await asyncio.sleep(POLL_SECONDS)
 
-    def _not_prepared(self) -> None:
+    async def _not_prepared(self) -> None:
         """Usual while a federation starts, a failure if it lasts."""
         if self._refusals == 0:
             self.monitor.event("waiting for the streams of the federation")
         elif self._refusals % REFUSALS_TOLD == 0:
             self.monitor.wire_failed(_NotPrepared("the broker does not have the streams"))
         self._refusals += 1
+        if self._refusals % REFUSALS_BORNE == 0:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Try the other brokers of a cluster before this one."""
+        client, self._client = self._client, None
+        if client is not None:
+            here = client.connected_url
+            at = [k for k, url in enumerate(self._urls) if here and url.endswith(here.netloc)]
+            self._urls = self._urls[at[0] + 1 :] + self._urls[: at[0] + 1] if at else self._urls
+            with suppress(TimeoutError, NatsError, OSError):
+                await asyncio.wait_for(client.close(), CLOSE_SECONDS)
 
     async def _connect(self) -> Client:
         async def failed(error: Exception) -> None:
@@ -118,7 +162,8 @@ class NatsWire:
             self._tell_connected()
 
         return await nats.connect(
-            self.broker.url,
+            list(self._urls),
+            dont_randomize=True,
             user=self.broker.user,
             password=self.broker.password,
             tls=self.broker.tls,
@@ -132,8 +177,10 @@ class NatsWire:
 
     async def _consume(self, client: Client, deliver: Deliver) -> None:
         """Take what arrives as soon as it arrives; confirm to the broker what is on disk."""
+        keeping = []
         if self.name == GLOBAL:
-            await self._prepare(client.jetstream())
+            await self._prepare(client.jetstream(timeout=ANSWER_SECONDS))
+            keeping.append(asyncio.create_task(self._keep(client)))
         source = UP_STREAM if self.name == GLOBAL else down_stream(self.name)
         request = f"$JS.API.CONSUMER.MSG.NEXT.{source}.{self.name}"
         inbox = client.new_inbox()
@@ -146,6 +193,7 @@ class NatsWire:
                     await client.publish(request, PULL, reply=inbox)
                     asked = BATCH
                 messages = await self._arrived(subscription)
+                self._failures = 0
                 frames = [message for message in messages if not _status(message)]
                 asked = asked - len(frames) if len(frames) == len(messages) else 0
                 if frames:
@@ -154,6 +202,7 @@ class NatsWire:
                     for message in frames:
                         await message.ack()
         finally:
+            await end(*keeping)
             if self.connected:
                 await subscription.unsubscribe()
 
@@ -172,28 +221,57 @@ class NatsWire:
     def _sender(self, subject: str) -> str:
         return subject.rpartition(".")[2] if self.name == GLOBAL else GLOBAL
 
+    async def _keep(self, client: Client) -> None:
+        """Make again what a cluster has lost, one stream or all."""
+        while True:
+            await asyncio.sleep(KEEP_SECONDS)
+            try:
+                await self._prepare(client.jetstream(timeout=ANSWER_SECONDS))
+            except Exception as error:  # it is tried again, whatever it is
+                self.monitor.wire_failed(error)
+
     async def _prepare(self, stream: JetStreamContext) -> None:
         """Create what is missing: the stream of all local servers, and one back to each of them."""
-        await self._ensure(stream, UP_STREAM, "fclub.up.*", GLOBAL)
+        await self._usable(stream, UP_STREAM, "fclub.up.*", GLOBAL)
         for name in self._servers:
-            await self._ensure(stream, down_stream(name), f"fclub.down.{name}", name)
+            await self._usable(stream, down_stream(name), f"fclub.down.{name}", name)
+
+    async def _usable(self, stream: JetStreamContext, name: str, subject: str, consumer: str) -> None:
+        """See that a stream is there; give one up that stays broken: both ends have its frames."""
+        try:
+            await self._ensure(stream, name, subject, consumer)
+            self._unusable.pop(name, None)
+        except (TimeoutError, NatsError):
+            self._unusable[name] = self._unusable.get(name, 0) + 1
+            if self._unusable[name] >= LOST_AFTER:
+                self.monitor.event("stream made anew", logging.WARNING, stream=name)
+                self._unusable[name] = 0
+                await stream.delete_stream(name)
+            raise
 
     async def _ensure(self, stream: JetStreamContext, name: str, subject: str, consumer: str) -> None:
-        try:
-            await stream.stream_info(name)
-        except NotFoundError:
-            await stream.add_stream(
-                StreamConfig(
-                    name=name,
-                    subjects=[subject],
-                    retention=RetentionPolicy.WORK_QUEUE,
-                    duplicate_window=DUPLICATE_SECONDS,
-                )
-            )
-        config = ConsumerConfig(
-            durable_name=consumer, deliver_policy=DeliverPolicy.ALL, ack_wait=30.0, max_ack_pending=4096
+        config = StreamConfig(
+            name=name,
+            subjects=[subject],
+            retention=RetentionPolicy.WORK_QUEUE,
+            duplicate_window=DUPLICATE_SECONDS,
+            num_replicas=self._replicas,
         )
-        await stream.add_consumer(name, config)
+        try:
+            found = await stream.stream_info(name)
+            if found.config.num_replicas != self._replicas:
+                await stream.update_stream(config)
+        except NotFoundError:
+            await stream.add_stream(config)
+        await stream.add_consumer(
+            name,
+            ConsumerConfig(
+                durable_name=consumer,
+                deliver_policy=DeliverPolicy.ALL,
+                ack_wait=30.0,
+                max_ack_pending=4096,
+            ),
+        )
 
     async def send(self, peer: str, frame: bytes, message_id: str | None) -> None:
         """Hand a frame to the broker; one that gets lost is sent again for want of a receipt."""

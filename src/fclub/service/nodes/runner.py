@@ -14,6 +14,7 @@ from fclub.service.link.wire import Arrival, Wire, end
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.node import Node
+from fclub.service.nodes.patience import Patience
 
 DEADLINE_CHECKS = 10
 """How often the deadline of a phase is looked at while it runs."""
@@ -143,19 +144,18 @@ class Runner:
 
     async def _resend_forever(self) -> None:
         """Say again what was not answered; see after a channel that has not moved for a while."""
-        last: dict[str, tuple[int, int]] = {}
+        patience: dict[str, Patience] = {}
         while True:
             await asyncio.sleep(self.resend_seconds)
             if not self.wire.connected:
                 continue
             again = self.node.tick()
             for channel in self.node.channels:
-                now = channel.ordinal, channel.confirmed
-                unmoved = last.get(channel.peer) == now and channel.confirmed < channel.sent
-                if unmoved and self.node.stuck(channel):
-                    self.monitor.resent(channel.peer, channel.sent - channel.confirmed)
+                place, waiting = (channel.ordinal, channel.confirmed), channel.sent - channel.confirmed
+                over = patience.setdefault(channel.peer, Patience()).ends(place, waiting)
+                if over and self.node.stuck(channel):
+                    self.monitor.resent(channel.peer, waiting)
                     again = True
-                last[channel.peer] = now
             if again:
                 self._attempt += 1
                 self._wake.set()
