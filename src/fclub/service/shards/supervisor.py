@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import signal
 import ssl
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import uvloop
 
 from fclub.errors import InvalidSetting, ServiceFailed
-from fclub.service.monitoring import log
+from fclub.service.monitoring import Monitor
 from fclub.service.reread import renew
 from fclub.service.settings import LocalSettings
 from fclub.service.shards.homes import homes_of, name_of, store_of
@@ -38,13 +39,16 @@ def run_site(site: LocalSettings, count: int, given: Sequence[str], load: Load) 
         raise InvalidSetting("nats.url: shards learn from each other through a broker")
     homes = homes_of(Path(site.store), count)
     with tempfile.TemporaryDirectory(prefix="fclub-") as folder:
-        shards = [Shard(site, number, Path(folder), given) for number in range(homes.shards)]
+        monitor = Monitor("site")
+        shards = [Shard(site, n, Path(folder), given, monitor) for n in range(homes.shards)]
         router = Router(homes, [Server(shard.name, shard.socket) for shard in shards])
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-            loop.run(_run(site, shards, router, load))
+            loop.run(_run(site, shards, router, load, monitor))
 
 
-async def _run(site: LocalSettings, shards: list[Shard], router: Router, load: Load) -> None:
+async def _run(
+    site: LocalSettings, shards: list[Shard], router: Router, load: Load, monitor: Monitor
+) -> None:
     loop, http, stopping = asyncio.get_running_loop(), site.http, asyncio.Event()
     context = _tls(site)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -58,7 +62,7 @@ async def _run(site: LocalSettings, shards: list[Shard], router: Router, load: L
             if context is not None:
                 renew(context, load().http)
         except InvalidSetting as error:
-            log.error("certificate not read again: %s", error)
+            monitor.event("certificate not read again", logging.ERROR, error=str(error))
 
     keep = [asyncio.create_task(shard.keep_running()) for shard in shards]
     try:
@@ -71,7 +75,7 @@ async def _run(site: LocalSettings, shards: list[Shard], router: Router, load: L
             ssl=context,
         )
         loop.add_signal_handler(signal.SIGHUP, reread)
-        log.info("listening on %s:%s, %d shards", http.host, http.port, len(shards))
+        monitor.event("listening", address=f"{http.host}:{http.port}", shards=len(shards))
         await stopping.wait()
         server.close()
     except TimeoutError:
@@ -105,7 +109,15 @@ async def _ready(shard: Server) -> None:
 class Shard:
     """An ordinary local server with a store, a name and an account of its own, kept running."""
 
-    def __init__(self, site: LocalSettings, number: int, folder: Path, given: Sequence[str]) -> None:
+    def __init__(
+        self,
+        site: LocalSettings,
+        number: int,
+        folder: Path,
+        given: Sequence[str],
+        monitor: Monitor,
+    ) -> None:
+        self._monitor = monitor
         self.name, self.socket = name_of(site.name, number), str(folder / f"{number}.socket")
         own = {
             "name": self.name,
@@ -129,7 +141,8 @@ class Shard:
             code = await self._process.wait()
             failures = 0 if loop.time() - begun > READY_SECONDS else failures + 1
             pause = PAUSES[min(failures, len(PAUSES) - 1)]
-            log.error("shard %s ended with %s; it is started again in %g s", self.name, code, pause)
+            facts = {"name": self.name, "code": code, "seconds": pause}
+            self._monitor.event("a shard ended and is started again", logging.ERROR, **facts)
             await asyncio.sleep(pause)
 
     def send(self, number: signal.Signals) -> None:
