@@ -307,5 +307,6 @@ class Front(asyncio.Protocol):
 
     def _end(self, status: int, reason: str) -> None:
         if not self.transport.is_closing():
-            self.transport.write(refusal(status, reason).raw)
+            answer = refusal(status, reason).raw
+            self.transport.write(answer.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
             self.transport.close()
