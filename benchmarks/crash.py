@@ -204,7 +204,9 @@ if __name__ == "__main__":
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--policy", default="fclub-dc")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--set", type=json.loads, default={}, help="parameters of the policy, as JSON")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        drill = Drill(Path(folder), given.kills, policy=given.policy, seed=given.seed)
+        told = {"policy": given.policy, "seed": given.seed, "parameters": given.set}
+        drill = Drill(Path(folder), given.kills, **told)
         print(json.dumps(drill.run()))

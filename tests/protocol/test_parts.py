@@ -48,8 +48,8 @@ class Recording(InProcessLink):
 class Alone:
     """A live server with its hub; `finish` does all work that waits."""
 
-    def __init__(self, name: str, in_parts: bool = True, share: bool = True) -> None:
-        self.family = make_family(name, Shape(DIM, 8, HALF), PARAMETERS[name] | {"share": share})
+    def __init__(self, name: str, in_parts: bool = True, **parameters: Any) -> None:
+        self.family = make_family(name, Shape(DIM, 8, HALF), PARAMETERS[name] | parameters)
         self.link = Recording(self.family.decode)
         self.noise, books = np.random.default_rng(3), self.family.ledger(seeded=True)
         source = SeededNoise(self.noise) if self.family.privacy else NoNoise()
@@ -299,3 +299,22 @@ def test_servers_that_work_at_once_are_never_busy() -> None:
     assert not server.busy
     server.part()()
     assert server.by_user == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arrays_by_user_change_only_with_their_user(name: str) -> None:
+    alone = Alone(name)
+    if name == "cdp-fclub-plus":
+        alone = Alone(name, period=10.0)
+        alone.server.forgo(1 << 20)
+    alone.visit(40)
+    names, before = alone.server.by_user, deepcopy(alone.server.state()[0])
+    assert len(names) == (4 if name == "fclub-plus" else 8)
+    alone.observe(7)
+    alone.server.due()
+    after = alone.server.state()[0]
+    for key in names:
+        assert len(after[key]) == USERS
+        rows = {row for row in range(USERS) if not np.array_equal(before[key][row], after[key][row])}
+        assert rows <= {7}
+    assert Alone(name, few=USERS).server.by_user == (), "clusters are kept as a whole"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fclub.core.packing import flatten, rebuild
+from fclub.core.packing import flatten, rebuild, with_room, with_row
 from fclub.core.plus.type_filter import FilterRules, ReleasedTypes, first_types, release_point
 from fclub.core.plus.type_release import add_contributions, release_length
 from fclub.core.statistics import Packed
@@ -22,6 +22,17 @@ from fclub.protocol.seam import State
 
 PERIOD = 1 << 20
 """No period has so many slots."""
+
+
+class Before(NamedTuple):
+    """What was known of users before the period in which they are noted: they have visited `since`."""
+
+    users: Packed
+    since: Counts
+
+    @staticmethod
+    def zeros(rows: int, dim: int) -> Before:
+        return Before(Packed.zeros(rows, dim), np.zeros(rows, dtype=np.int64))
 
 
 @dataclass
@@ -54,7 +65,7 @@ class SlotReleases:
         self.plan, self.rules, self.source, self.ledger, self.name = plan, rules, source, ledger, name
         self.period = self.following = self.version = self.covered = self.began = 0
         self.types = first_types(rules)
-        self.before: Packed | None = None
+        self.before = self._room = None if plan.days == 0.0 else Before.zeros(0, rules.dim)
         self.open: OpenSlot | None = None
 
     @property
@@ -82,7 +93,26 @@ class SlotReleases:
         if number <= self.period:
             raise PrivacyError(f"period {number} does not follow period {self.period}")
         self.period, self.following, self.began = number, 0, visits
-        self.before, self.open = users.copy(), None
+        self.open = None
+        if self.before is None:
+            self._note_users(len(users.counts))
+
+    def _note_users(self, users: int) -> Before:
+        """Have room for what was known of users before this period; they are noted when they visit."""
+        before, self._room = with_room(Before.zeros(users, self.rules.dim))
+        self.before = before
+        return before
+
+    def add_user(self) -> None:
+        if self.before is not None:
+            self.before, self._room = with_row(self.before, self._room)
+
+    def visit(self, row: int, users: Packed) -> None:
+        """A user is about to be observed: note what was known before this period, once in it."""
+        if self.before is not None and self.before.since[row] != self.period:
+            self.before.since[row] = self.period
+            for noted, known in zip(self.before.users, users, strict=True):
+                noted[row] = known[row]
 
     def number(self, slot: int) -> int:
         """Slots of all periods in one order."""
@@ -149,20 +179,22 @@ class SlotReleases:
         return Release(self.period, now.slot, *told, write_noised(total))
 
     def _of_period(self, users: Packed, start: int, stop: int) -> Packed:
-        """Statistics of this period alone; users who came later have no statistics before it."""
+        """Statistics of this period alone: of users who have visited in it."""
         own = users.slice(start, stop).copy()
         if self.before is not None:
-            before = self.before.slice(start, stop)
-            known = len(before.counts)
-            own.gram[:known] -= before.gram
-            own.moment[:known] -= before.moment
-            own.counts[:known] -= before.counts
+            before, here = self.before.users.slice(start, stop), self.before.since[start:stop]
+            own.gram[:] -= before.gram
+            own.moment[:] -= before.moment
+            own.counts[:] -= before.counts
+            for row in np.flatnonzero(here != self.period):
+                own.clear(int(row))
         return own
 
     def forget(self, row: int) -> None:
         """The user's statistics are gone, those of earlier periods too; a slot is computed anew."""
-        if self.before is not None and row < len(self.before.counts):
-            self.before.clear(row)
+        if self.before is not None:
+            self.before.users.clear(row)
+            self.before.since[row] = 0
         if self.open is not None:
             self.open = replace(self.open, total=np.zeros_like(self.open.total), following=0)
 
@@ -171,16 +203,16 @@ class SlotReleases:
         self.version = version
         self.types = self.types._replace(centres=centres, shares=shares)
 
+    @property
+    def by_user(self) -> tuple[str, ...]:
+        return () if self.before is None else tuple(flatten(self.before, "before."))
+
     def state(self) -> State:
         arrays: dict[str, Any] = {"centres": self.types.centres, "shares": self.types.shares}
         if self.before is not None:
             arrays |= flatten(self.before, "before.")
         numbers = self.period, self.following, self.version, self.covered, self.began
-        values: dict[str, Any] = {
-            "slots": list(numbers),
-            "renewed": self.before is not None,
-            "open": None,
-        }
+        values: dict[str, Any] = {"slots": list(numbers), "open": None}
         if self.open is not None:
             now = self.open
             values["open"] = [now.slot, now.visits, now.users, now.version, now.following]
@@ -188,17 +220,27 @@ class SlotReleases:
             arrays |= told | {"open.total": now.total}
         return arrays, values
 
-    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any], users: int) -> None:
+        """Older files hold what was known of everybody when the period began."""
         self.period, self.following, version, self.covered, self.began = map(int, values["slots"])
         self.adopt(version, arrays["centres"], arrays["shares"])
         self.before = self.open = None
+        if "before.since" in arrays:
+            kept = rebuild(Before.zeros(0, self.rules.dim), arrays, "before.")
+            self.before, self._room = with_room(kept)
+        elif values.get("renewed"):
+            known = rebuild(Packed.zeros(0, self.rules.dim), arrays, "before.")
+            before = self._note_users(users)
+            before.since[:] = self.period
+            for noted, old in zip(before.users, known, strict=True):
+                noted[: len(old)] = old
+        elif self.plan.days > 0.0:
+            self._note_users(users)
         if values.get("open") is not None:
             slot, visits, users, version, following = map(int, values["open"])
             told = {"centres": arrays["open.centres"], "shares": arrays["open.shares"]}
             at = version, self.types._replace(**told), arrays["open.total"].copy()
             self.open = OpenSlot(slot, visits, users, *at, following)
-        if values["renewed"]:
-            self.before = rebuild(Packed.zeros(0, self.rules.dim), arrays, "before.")
 
 
 def period_start(plan: SlotPlan, now: float) -> int:

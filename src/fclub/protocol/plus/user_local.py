@@ -12,6 +12,7 @@ from fclub.core.packing import inside, under
 from fclub.core.plus.beliefs import Beliefs, TypeRules
 from fclub.core.plus.type_filter import FilterRules, first_types
 from fclub.core.plus.type_sums import TypeSums
+from fclub.core.types import Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.ledger import Stream
 from fclub.privacy.sensitivity import Domain
@@ -49,6 +50,9 @@ class UserLocal(TypeLocal):
     ) -> None:
         super().__init__(crowd, rules, exploration, False, domain, link, clock)
         self.public, self.slots, self.released_only = public, slots, released_only
+        if slots is not None:
+            for _ in range(len(crowd.squares)):
+                slots.add_user()
         self.arrivals = self._postponed = 0
         if released_only:
             self._believe(self._released_beliefs(None))
@@ -60,6 +64,21 @@ class UserLocal(TypeLocal):
     @property
     def slotted(self) -> Slotted | None:
         return self
+
+    def add_user(self) -> int:
+        if self.slots is not None:
+            self.slots.add_user()
+        return super().add_user()
+
+    def observe(self, row: int, x: Vector, y: float) -> None:
+        if self.slots is not None:
+            self.slots.visit(row, self.users)
+        super().observe(row, x, y)
+
+    @property
+    def by_user(self) -> tuple[str, ...]:
+        own = () if self.slots is None else self.slots.by_user
+        return super().by_user + tuple(f"slots.{name}" for name in own)
 
     def arrive(self) -> None:
         self.arrivals += 1
@@ -227,4 +246,4 @@ class UserLocal(TypeLocal):
         super().restore(arrays, values)
         self.arrivals = int(values["arrivals"])
         if self.slots is not None:
-            self.slots.restore(inside("slots.", arrays), values)
+            self.slots.restore(inside("slots.", arrays), values, len(self.counts))

@@ -75,13 +75,14 @@ class Snapshot:
 
     def write(self, changes: Changes, most: int | None = None) -> bool:
         """Write some more rows, or all; True with the last of them, and then also the rest."""
-        rows = len(self._records)
-        stop = rows if most is None else min(self._written + most, rows)
-        for place in range(self._written, stop):
-            row = int(self.changed[place])
-            changes.write(_KEEP, row, self.entry, self._records[place : place + 1].tobytes())
-            changes.write(_DROP, row, self.before)
-        self._written = stop
+        start, rows = self._written, len(self._records)
+        self._written = stop = rows if most is None else min(start + most, rows)
+        if stop > start:
+            states = (self._records[place : place + 1].tobytes() for place in range(start, stop))
+            changed = self.changed[start:stop].tolist()
+            kept = [(row, self.entry, state) for row, state in zip(changed, states, strict=True)]
+            changes.write_each(_KEEP, kept)
+            changes.write_each(_DROP, [(row, self.before) for row in changed])
         if stop < rows:
             return False
         changes.write("INSERT OR REPLACE INTO snapshot VALUES (?, ?)", self.entry, self._rest)
