@@ -284,7 +284,7 @@ class Client(_Settings):
         return results
 
     def feedback(self, decision: str, reward: float) -> bool:
-        """Tell a reward in [0, 1]; False if it was known already."""
+        """Tell a reward, in the range of the server; False if it was known already."""
         answer = self.request("POST", "/v1/feedback", _reward(decision, reward))
         return _counted(answer)
 
@@ -412,7 +412,7 @@ class AsyncClient(_Settings):
         return results
 
     async def feedback(self, decision: str, reward: float) -> bool:
-        """Tell a reward in [0, 1]; False if it was known already."""
+        """Tell a reward, in the range of the server; False if it was known already."""
         answer = await self.request("POST", "/v1/feedback", _reward(decision, reward))
         return _counted(answer)
 

@@ -174,6 +174,10 @@ class CannotForget(RequestRefused):
     """The policy has added this user to sums that it cannot take apart."""
 
 
+class CannotReplace(RequestRefused):
+    """An assumed reward cannot be taken back any more: something of it may have left the server."""
+
+
 class TooLarge(RequestRefused):
     """More bytes, items or entries than the server takes at once."""
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fclub.core.inputs import as_features, as_items, as_reward
+from fclub.core.inputs import RewardRange, as_features, as_items, as_reward
 from fclub.errors import EmptyItems, InvalidFeatures, InvalidReward
 
 
@@ -69,3 +69,18 @@ def test_bad_rewards_are_refused_with_the_value(reward: object) -> None:
     with pytest.raises(InvalidReward) as refusal:
         as_reward(reward)
     assert refusal.value.value is reward
+
+
+def test_rewards_are_mapped_to_the_model_and_back() -> None:
+    stars = RewardRange(1.0, 5.0)
+    assert [stars.to_model(r) for r in (1.0, 2.0, 5.0)] == [0.0, 0.25, 1.0]
+    assert [stars.from_model(r) for r in (0.0, 0.25, 1.0)] == [1.0, 2.0, 5.0]
+    assert RewardRange().to_model(0.3) == RewardRange().from_model(0.3) == 0.3
+
+
+def test_rewards_outside_their_range_are_refused_or_clipped() -> None:
+    for outside in (0.0, 5.1, float("inf")):
+        with pytest.raises(InvalidReward, match="is not from 1 to 5"):
+            RewardRange(1.0, 5.0).to_model(outside)
+    minutes = RewardRange(0.0, 30.0, clip=True)
+    assert [minutes.to_model(r) for r in (-1.0, 15.0, 1e9)] == [0.0, 0.5, 1.0]

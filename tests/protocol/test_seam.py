@@ -10,7 +10,7 @@ import pytest
 from numpy.random import SeedSequence
 
 from fclub.core.types import Floats, Matrix
-from fclub.errors import CannotForget, InvalidMessage, UnknownName
+from fclub.errors import CannotForget, CannotReplace, InvalidMessage, UnknownName
 from fclub.parameters import Parameter
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.families import FAMILIES, make_family
@@ -184,6 +184,46 @@ def test_a_forgotten_user_is_in_nothing_that_is_released_later(name: str) -> Non
     assert min(server.waiting, *(one.waiting for one in server.overview())) >= 0
     live.visit(150, seed=1)
     assert live.locals[0].add_user() == 3
+
+
+def lone_server(name: str, parameters: dict[str, Parameter]) -> LocalServer:
+    """A live server with three users, some of whose rewards it has learned."""
+    family = make_family(name, SHAPE, parameters)
+    source = NoNoise() if family.privacy is None else SeededNoise(np.random.default_rng(0))
+    link = Recording(family)
+    place = Place("0", link.uplink(0), source, family.ledger(True), np.random.default_rng(0))
+    server = family.local_server(place, family.users(0), live=True)
+    for row in range(3):
+        assert server.add_user() == row
+    for t in range(6):
+        server.observe(t % 3, np.array([0.1 * t, 0.3, HALF]), float(t % 2))
+    return server
+
+
+ROWS = [(name, QUICK.get(name, {})) for name in FAMILIES]
+ROWS += [("fclub-plus", {"few": 1}), ("cdp-fclub-plus", {}), ("cdp-fclub-plus", {"few": 1})]
+
+
+@pytest.mark.parametrize(("name", "parameters"), ROWS)
+def test_another_reward_takes_the_place_of_an_assumed_one(
+    name: str, parameters: dict[str, Parameter]
+) -> None:
+    """Then everything is as if only the other one had been learned."""
+    x = np.array([0.31, -0.2, HALF])
+    changed, straight = lone_server(name, parameters), lone_server(name, parameters)
+    changed.observe(1, x, 0.25)
+    before = deepcopy(changed.state())
+    try:
+        changed.replace(1, x, 0.25, 0.8)
+    except CannotReplace:
+        np.testing.assert_equal(changed.state(), before)
+        assert FAMILIES[name].switches["detection"] in ("edges", "off")
+        return
+    straight.observe(1, x, 0.8)
+    (arrays, values), (wanted, others) = changed.state(), straight.state()
+    assert values == others
+    for key, array in wanted.items():
+        np.testing.assert_allclose(arrays[key], array, atol=1e-12, err_msg=key)
 
 
 @pytest.mark.parametrize("constant", [None, HALF])

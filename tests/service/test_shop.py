@@ -347,7 +347,7 @@ def test_a_log_is_imported_by_address_and_into_a_store(tmp_path: Path, log: Path
     ("text", "reason"),
     [
         ("user,reward\na,1\n", "no column called item or item_id"),
-        ("user,item,reward\na,b,1\na,b,2\n", "line 3: expected a user"),
+        ("user,item,reward\na,b,1\na,b,inf\n", "line 3: expected a user"),
         ("user,item,reward\na,b,x\n", "line 2"),
         ("user,item,reward\n,b,1\n", "line 2"),
     ],

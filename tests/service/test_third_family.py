@@ -72,6 +72,9 @@ class LonelyLocal(AtOnce):
     def withhold(self, row: int, x: Vector, y: float) -> None:
         self.observe(row, x, y)
 
+    def replace(self, row: int, x: Vector, old: float, new: float) -> None:
+        self.users.moment[row] += (new - old) * x
+
     def pause(self) -> None:
         self.paused = True
 

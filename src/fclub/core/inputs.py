@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +13,29 @@ from fclub.errors import EmptyItems, InvalidFeatures, InvalidReward
 
 NORM_TOLERANCE = 1e-9
 """How far above 1 rounding may push the norm of a feature vector."""
+
+
+@dataclass(frozen=True)
+class RewardRange:
+    """Rewards as an application has them, from `low` to `high`; the model's are from 0 to 1.
+
+    With `clip` a reward outside counts as the nearer end, otherwise it is refused.
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+    clip: bool = False
+
+    def to_model(self, reward: float) -> float:
+        """What the model learns from."""
+        if not (self.clip or self.low <= reward <= self.high):
+            limits = f"{self.low:g} to {self.high:g}"
+            raise InvalidReward(f"reward {reward:g} is not from {limits}", reward)
+        return min(max((reward - self.low) / (self.high - self.low), 0.0), 1.0)
+
+    def from_model(self, reward: float) -> float:
+        """The same in the application's unit."""
+        return self.low + reward * (self.high - self.low)
 
 
 def _floats(features: object) -> Matrix:

@@ -100,6 +100,16 @@ def unpack_statistics(arrays: dict[str, Any], prefix: str) -> list[Statistics]:
     return [Statistics.of(packed, row) for row in range(len(packed.counts))]
 
 
+def replace_reward(
+    users: Packed, squares: Floats, row: int, x: Vector, old: float, new: float
+) -> Vector:
+    """Another reward in the place of one that was kept; returns by what the moment has moved."""
+    change: Vector = new * x - old * x
+    users.moment[row] += change
+    squares[row] += new * new - old * old
+    return change
+
+
 @compiled
 def observe(packed: Packed, row: int, x: Vector, y: float) -> None:
     """(V, b, T) += (x xᵀ, y x, 1), Alg. 1."""

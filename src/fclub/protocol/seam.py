@@ -128,6 +128,13 @@ class LocalServer(Protocol):
     def withhold(self, row: int, x: Vector, y: float) -> None:
         """Learn the same, but never release it: an older copy of this server may have done so."""
 
+    def replace(self, row: int, x: Vector, old: float, new: float) -> None:
+        """Another reward takes the place of one that was learned; nothing was sent in between, nor is
+        anything added up now.
+
+        Raises `CannotReplace`, and changes nothing, where it cannot be taken back.
+        """
+
     def pause(self) -> None:
         """Release nothing from now on: it is not known where the global server stands."""
 

@@ -69,6 +69,17 @@ async def _forget_old(node: LocalNode, runner: Runner, days: float) -> None:
         await asyncio.sleep(FORGET_EVERY)
 
 
+async def _assume_missing(node: LocalNode, runner: Runner, settings: LocalSettings) -> None:
+    """Rewards that do not come in time count as declared."""
+    after, reward = settings.feedback.none_after, settings.model.rewards.to_model(settings.none_is)
+    while after is not None:
+        before = time.time() - after
+        await runner.commit()
+        while node.assume(before, reward):
+            await runner.commit()
+        await asyncio.sleep(min(after / 10.0, FORGET_EVERY))
+
+
 def _warn(model: Model, monitor: Monitor) -> None:
     text = caution(model)
     if text is not None:
@@ -100,7 +111,10 @@ def local_app(settings: LocalSettings) -> Application:
             if not settings.nats.url:
                 hub = await stack.enter_async_context(_embedded(settings, board))
             keep = _forget_old(node, runner, settings.keep_decisions_days)
-            await stack.enter_async_context(running(runner, keep, service.recorder.run()))
+            chores = [keep, service.recorder.run()]
+            if settings.feedback.none_after is not None:
+                chores.append(_assume_missing(node, runner, settings))
+            await stack.enter_async_context(running(runner, *chores))
             if hub is not None:
                 hub.add_done_callback(runner.ended)
             yield

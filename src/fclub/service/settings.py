@@ -6,12 +6,14 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from fclub.core.inputs import RewardRange
 from fclub.errors import InvalidSetting
 from fclub.parameters import Parameter, split_assignment
 from fclub.protocol.families import FAMILIES
@@ -81,12 +83,34 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Number of features of an item."""
     constant: Annotated[float, Meta(gt=0, le=1)] | None = None
     """Value of the last feature, if all items share one; items with another value are refused."""
+    reward: tuple[float, float] = (0.0, 1.0)
+    """Least and largest reward, as applications send them, such as [1, 5] for stars."""
+    clip: bool = False
+    """Whether a reward outside that range counts as its nearer end; otherwise it is refused."""
     uniform: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """Probability of a uniform choice for the first place; above 0, every decision keeps its offer."""
     expected_clusters: Positive = 1000
     """Bound on the local clusters of the whole federation; confidence radii use it."""
     parameters: dict[str, Parameter] = {}
     """As in `fclub policies`; live, `delta` is 1e-5 unless given."""
+
+    def __post_init__(self) -> None:
+        low, high = self.reward
+        if not (isfinite(high - low) and low < high):
+            raise ValueError("reward must be two numbers, the lower one first")
+
+    @property
+    def rewards(self) -> RewardRange:
+        return RewardRange(*self.reward, self.clip)
+
+
+class Feedback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rewards that do not come."""
+
+    none_after: Annotated[float, Meta(ge=1)] | None = None
+    """Seconds after which a decision without a reward counts as `none_is`; unset: never."""
+    none_is: float | None = None
+    """What such a decision counts as, in the unit of rewards; unset: the least reward."""
 
 
 class Nats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,8 +157,20 @@ class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """CSV file of items (id, features) that are put into the catalogue at the start."""
     shard: Annotated[int, Meta(ge=0, le=255)] = 0
     """Number of this server among the shards of a site, with which its decisions end."""
+    feedback: Feedback = Feedback()
     keep_decisions_days: Seconds = 90.0
     """Feedback on an older decision is answered with 404."""
+
+    def __post_init__(self) -> None:
+        low, high = self.model.reward
+        if not low <= self.none_is <= high:
+            raise ValueError("feedback.none_is must be in the range of rewards")
+
+    @property
+    def none_is(self) -> float:
+        """What a reward that never comes counts as."""
+        given = self.feedback.none_is
+        return self.model.reward[0] if given is None else given
 
 
 class GlobalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=True):

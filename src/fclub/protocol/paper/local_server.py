@@ -21,7 +21,7 @@ from fclub.core.statistics import (
     unpack_statistics,
 )
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
-from fclub.errors import CannotForget, InvalidMessage, NumericalError
+from fclub.errors import CannotForget, CannotReplace, InvalidMessage, NumericalError
 from fclub.privacy.ledger import Stream
 from fclub.privacy.noise import NoiseSource, symmetric
 from fclub.privacy.sensitivity import Domain, entry_std
@@ -137,6 +137,10 @@ class PaperLocal(AtOnce):
     def withhold(self, row: int, x: Vector, y: float) -> None:
         """Reports release all data again, each for a price of its own: nothing can be held back."""
         self.observe(row, x, y)
+
+    def replace(self, row: int, x: Vector, old: float, new: float) -> None:
+        """Buffers and trees hold it in a sum."""
+        raise CannotReplace("the printed algorithm cannot take a reward back; the plus family can")
 
     def pause(self) -> None:
         self.paused = True

@@ -62,6 +62,9 @@ class GrowingLocal:
     def withhold(self, row: int, x: Vector, y: float) -> None:
         self.server.withhold(row, x, y)
 
+    def replace(self, row: int, x: Vector, old: float, new: float) -> None:
+        self.server.replace(row, x, old, new)
+
     @property
     def slotted(self) -> Slotted | None:
         return None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fclub.core.clustering import number_by_first
+from fclub.core.lattice import on_grid, snap
 from fclub.core.packing import flatten, inside, rebuild, under, with_row
 from fclub.core.plus.evidence import Noise, all_information
 from fclub.core.plus.items import Items
@@ -20,6 +21,7 @@ from fclub.core.statistics import (
     Packed,
     Statistics,
     pack_statistics,
+    replace_reward,
     total_by_label,
     unpack_statistics,
 )
@@ -143,6 +145,17 @@ class PlusLocal(AtOnce):
         before = Statistics.of(self.users, row).copy()
         self.observe(row, x, y)
         self.releases.withhold(row, Statistics.of(self.users, row) - before)
+
+    def replace(self, row: int, x: Vector, old: float, new: float) -> None:
+        """The user's Gaussian moves as if the other reward had been learned; the rest learns later."""
+        serving = self.serving
+        told = old - serving.centre, new - serving.centre
+        if serving.grid:
+            x, told = snap(x, serving.constant), (on_grid(told[0]), on_grid(told[1]))
+        change = replace_reward(self.users, serving.squares, row, x, *told)
+        serving.vector[row] += serving.weight[row] * change
+        if serving.weight[row] > 0.0:
+            serving.theta[row] = serving.covariance[row] @ serving.vector[row]
 
     @property
     def slotted(self) -> Slotted | None:

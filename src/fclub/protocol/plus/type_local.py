@@ -21,7 +21,7 @@ from fclub.core.plus.beliefs import (
 from fclub.core.plus.type_model import TypeModel
 from fclub.core.plus.type_rounds import keep, know_user, means_by_types, recommend_by_types
 from fclub.core.plus.type_sums import VISITS, Known, TypeSums, inform, know_users, sum_types
-from fclub.core.statistics import Packed, Statistics
+from fclub.core.statistics import Packed, Statistics, replace_reward
 from fclub.core.types import Counts, Floats, Indices, Labels, Matrix, Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.ledger import Stream
@@ -192,6 +192,11 @@ class TypeLocal:
     def withhold(self, row: int, x: Vector, y: float) -> None:
         """Exact sums promise nothing."""
         self.observe(row, x, y)
+
+    def replace(self, row: int, x: Vector, old: float, new: float) -> None:
+        """What users' data say is worked out anew in the next phase."""
+        replace_reward(self.users, self.crowd.squares, row, x, old - self.centre, new - self.centre)
+        self._known = None
 
     @property
     def slotted(self) -> Slotted | None:

@@ -13,7 +13,7 @@ from fclub.core.plus.evidence import Noise, noisy_information
 from fclub.core.plus.rounds import MixtureRound, feedback, recommend
 from fclub.core.plus.type_rounds import keep
 from fclub.core.pooled import Visitors
-from fclub.core.statistics import Packed, Statistics, pack_statistics, unpack_statistics
+from fclub.core.statistics import Packed, Statistics, pack_statistics, replace_reward, unpack_statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.errors import CannotForget, InvalidMessage
 from fclub.privacy.ledger import Stream
@@ -101,6 +101,16 @@ class PooledLocal(AtOnce):
             covered.gram[row] += part.gram
             covered.moment[row] += part.moment
             covered.counts[row] += part.count
+
+    def replace(self, row: int, x: Vector, old: float, new: float) -> None:
+        model = self.model
+        x, told = (
+            snap(x, model.constant),
+            (on_grid(old - model.centre), on_grid(new - model.centre)),
+        )
+        replace_reward(self.kept.users, self.kept.squares, row, x, *told)
+        replace_reward(model.users, model.squares, 0, x, *told)
+        self._refresh()
 
     @property
     def slotted(self) -> Slotted | None:

@@ -7,14 +7,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from fclub.core.inputs import RewardRange
 from fclub.service.http.openapi import Operation, Operations, as_json, describe, reference
 
 MAX_USER_BYTES = 128
+ANY_REWARD = RewardRange()
 
 User = Annotated[str, Meta(min_length=1, max_length=MAX_USER_BYTES)]
-Reward = Annotated[float, Meta(ge=0.0, le=1.0)]
-
-
 ItemId = Annotated[str, Meta(max_length=256)]
 KnownId = Annotated[str, Meta(min_length=1, max_length=256)]
 
@@ -62,14 +61,20 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 class Several(msgspec.Struct, frozen=True):
-    """Best first; each has a decision of its own for its feedback."""
+    """Best first; each has a decision of its own for its feedback.
+
+    `reward_range` is the unit of scores and rewards: the least and the largest reward.
+    """
 
     shown: list[Ranked]
+    reward_range: tuple[float, float]
 
 
 class FeedbackRequest(Told, frozen=True):
+    """The reward is in the range that `model.reward` declares."""
+
     decision: Annotated[str, Meta(max_length=64)]
-    reward: Reward
+    reward: float
 
 
 class Learned(msgspec.Struct, frozen=True):
@@ -146,7 +151,7 @@ class PastObservation(Told, frozen=True):
 
     id: KnownId
     user: User
-    reward: Reward
+    reward: float
     item: KnownId | None = None
     features: list[float] | None = None
 
@@ -175,7 +180,7 @@ class UserView(msgspec.Struct, frozen=True):
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """Σxxᵀ and Σ(reward − centre)x over a user's observations."""
+    """Σxxᵀ and Σ(reward − centre)x over a user's observations, with rewards scaled to 0 to 1."""
 
     observations: int
     gram: list[list[float]]
@@ -214,9 +219,13 @@ class PastReward(msgspec.Struct, frozen=True):
 
 
 class UserData(msgspec.Struct, frozen=True):
-    """All that is stored about one person; `past` was observed elsewhere."""
+    """All that is stored about one person; `past` was observed elsewhere.
+
+    `reward_range` is the unit of rewards: the least and the largest one.
+    """
 
     user: str
+    reward_range: tuple[float, float]
     statistics: Statistics
     decisions: list[Shown]
     past: list[PastReward]
@@ -336,7 +345,7 @@ REFUSALS = {
 }
 
 
-def openapi(dim: int) -> dict[str, Any]:
+def openapi(dim: int, rewards: RewardRange = ANY_REWARD) -> dict[str, Any]:
     """The description of the API of a server with `dim` features, generated from the types above."""
     found = describe("fclub local server", OPERATIONS, REFUSALS, [Several])
     components = found["components"]["schemas"]
@@ -344,6 +353,9 @@ def openapi(dim: int) -> dict[str, Any]:
     features = {"type": "array", "items": number, "minItems": dim, "maxItems": dim}
     for name in ("Item", "Catalogued"):
         components[name]["properties"]["features"] = features
+    limits = {} if rewards.clip else {"minimum": rewards.low, "maximum": rewards.high}
+    for name in ("FeedbackRequest", "PastObservation"):
+        components[name]["properties"]["reward"] = {"type": "number"} | limits
     components["PastObservation"]["properties"]["features"] = {"anyOf": [features, {"type": "null"}]}
     either = {"anyOf": [reference("Recommended"), reference("Several")]}
     components["RecommendResult"]["properties"]["result"] = either

@@ -47,6 +47,7 @@ class Chooser:
     def __init__(self, settings: LocalSettings, node: LocalNode, runner: Runner) -> None:
         self.node, self.runner = node, runner
         self.dim, self.max_items = settings.model.dim, settings.http.max_items
+        self.rewards = settings.model.rewards
 
     async def choose(self, entry: api.RecommendRequest) -> api.Recommended | api.Several:
         check_user(entry.user)
@@ -73,7 +74,7 @@ class Chooser:
             raise EmptyItems("there is no item to choose from", entry.user)
         shown = await self._best(offer, entry.user, entry.count or 1)
         if entry.count is not None:
-            return api.Several(shown)
+            return api.Several(shown, (self.rewards.low, self.rewards.high))
         (one,) = shown
         return api.Recommended(one.decision, one.item, one.index)
 
@@ -125,7 +126,8 @@ class Chooser:
         for place, score in found:
             item = offer.ids[place]
             decision = self.node.show(user, item, offer.items[place], *first)
-            shown.append(api.Ranked(decision, item, place, bound.offset + score))
+            told = self.rewards.from_model(bound.offset + score)
+            shown.append(api.Ranked(decision, item, place, told))
             first = None, None
         return shown
 

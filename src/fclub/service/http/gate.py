@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fclub.errors import (
     CannotForget,
+    CannotReplace,
     FclubError,
     Forbidden,
     InvalidInput,
@@ -44,6 +45,7 @@ STATUS: tuple[tuple[type[FclubError], int], ...] = (
     (NotFound, 404),
     (OtherReward, 409),
     (CannotForget, 409),
+    (CannotReplace, 409),
     (TooLarge, 413),
     (InvalidInput, 422),
     (TooFast, 429),

@@ -45,6 +45,7 @@ class LocalService:
 
     def __init__(self, settings: LocalSettings, node: LocalNode, runner: Runner, monitor: Monitor):
         self.settings, self.node, self.runner, self.monitor = settings, node, runner, monitor
+        self.rewards = settings.model.rewards
         self.gate = Gate(settings.http, Guard(settings.http), monitor)
         self.chooser = Chooser(settings, node, runner)
         self.shop = Shop(settings, node, runner, self.gate, self._change)
@@ -146,10 +147,11 @@ class LocalService:
         return answer
 
     def _learn(self, entry: api.FeedbackRequest) -> api.Learned:
-        counted = self.node.feedback(entry.decision, entry.reward)
+        reward = self.rewards.to_model(entry.reward)
+        counted = self.node.feedback(entry.decision, reward)
         if counted:
             self.monitor.traffic.feedback += 1
-            self.monitor.traffic.rewards += entry.reward
+            self.monitor.traffic.rewards += reward
         return api.Learned(counted)
 
     async def clusters(self, request: Request) -> list[api.ClusterView]:
@@ -184,9 +186,33 @@ class LocalService:
                 moment=statistics.moment.tolist(),
                 centre=self.node.server.bound(row).offset,
             ),
-            decisions=[_shown(*stored) for stored in decisions],
-            past=[api.PastReward(*told) for told in self.node.past.of_user(row)],
+            reward_range=self.settings.model.reward,
+            decisions=[self._shown(*stored) for stored in decisions],
+            past=[
+                api.PastReward(key, self.rewards.from_model(reward))
+                for key, reward in self.node.past.of_user(row)
+            ],
         )
+
+    def _shown(
+        self,
+        key: bytes,
+        item: str,
+        features: bytes,
+        made: float,
+        reward: float | None,
+        assumed: int,
+        *offered: Any,
+    ) -> api.Shown:
+        (chance, version, body), offer = offered, None
+        if body is not None:
+            found = decode_offer(body)
+            whole = isinstance(found, Whole)
+            offer = api.Offered(version, None if whole else found.ids, found.without if whole else [])
+        x, told = np.frombuffer(features).tolist(), None
+        if reward is not None:
+            told = self.rewards.from_model(reward)
+        return api.Shown(key.hex(), item, x, made, told, bool(assumed), chance, offer)
 
     async def forget(self, request: Request) -> api.Forgotten:
         gone = self._change(self.node.forget_user, request.path_params["user"])
@@ -230,7 +256,7 @@ class LocalService:
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> dict[str, Any]:
-        return api.openapi(self.settings.model.dim)
+        return api.openapi(self.settings.model.dim, self.rewards)
 
     async def health(self, request: Request) -> dict[str, Any]:
         uptime = round(time.time() - self.monitor.started, 3)
@@ -242,25 +268,6 @@ class LocalService:
         failed = self.runner.failure is None or self.runner.failure.done()
         body = {"ready": not failed, "connected": self.runner.wire.connected}
         return json_response(body, 503 if failed else 200)
-
-
-def _shown(
-    key: bytes,
-    item: str,
-    features: bytes,
-    made: float,
-    reward: float | None,
-    assumed: int,
-    *offered: Any,
-) -> api.Shown:
-    chance, version, body = offered
-    offer = None
-    if body is not None:
-        found = decode_offer(body)
-        whole = isinstance(found, Whole)
-        offer = api.Offered(version, None if whole else found.ids, found.without if whole else [])
-    x = np.frombuffer(features).tolist()
-    return api.Shown(key.hex(), item, x, made, reward, bool(assumed), chance, offer)
 
 
 @lru_cache(maxsize=1024)

@@ -32,7 +32,7 @@ class Shop:
     def __init__(
         self, settings: LocalSettings, node: LocalNode, runner: Runner, gate: Gate, change: Guarded
     ) -> None:
-        self.http, self.dim = settings.http, settings.model.dim
+        self.http, self.dim, self.rewards = settings.http, settings.model.dim, settings.model.rewards
         self.node, self.runner, self.gate, self.change = node, runner, gate, change
 
     def routes(self) -> list[Route]:
@@ -95,4 +95,5 @@ class Shop:
                 raise InvalidInput(f"there is no item {entry.item!r} in the catalogue", entry.item)
         else:
             x = as_features(entry.features, self.dim)
-        return api.Learned(self.node.learn_past(entry.id, entry.user, x.copy(), entry.reward))
+        reward = self.rewards.to_model(entry.reward)
+        return api.Learned(self.node.learn_past(entry.id, entry.user, x.copy(), reward))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
+from math import isfinite
 from pathlib import Path
 
 from fclub.client import Observation
@@ -44,14 +45,15 @@ def _observation(path: Path, line: int, record: dict[str, str], names: dict[str,
         reward = float(record[names["reward"]])
     except (TypeError, ValueError):
         reward = float("nan")
-    if not 0.0 <= reward <= 1.0 or not user or not item:
-        raise InvalidFile(f"{path}, line {line}: expected a user, an item, a reward from 0 to 1")
+    if not isfinite(reward) or not user or not item:
+        raise InvalidFile(f"{path}, line {line}: expected a user, an item, a reward")
     return Observation(record.get("id") or f"{path.name}:{line}", user, reward, item=item)
 
 
 def learn_offline(store: Path, observations: Iterable[Observation]) -> list[bool | FclubError]:
     """Let the server of this store learn; for each whether it was new, or why it was refused."""
-    node = local_node(settings_of(store), create=False)
+    settings = settings_of(store)
+    node, rewards = local_node(settings, create=False), settings.model.rewards
     results: list[bool | FclubError] = []
     try:
         for one in observations:
@@ -59,7 +61,8 @@ def learn_offline(store: Path, observations: Iterable[Observation]) -> list[bool
             try:
                 if x is None:
                     raise InvalidInput(f"there is no item {one.item!r} in the catalogue", one.item)
-                results.append(node.learn_past(one.id, one.user, x.copy(), one.reward))
+                reward = rewards.to_model(one.reward)
+                results.append(node.learn_past(one.id, one.user, x.copy(), reward))
             except FclubError as error:
                 results.append(error)
             if len(results) % COMMIT_EVERY == 0:

@@ -16,6 +16,7 @@ import numpy as np
 from fclub.core.offers import mix
 from fclub.core.types import Matrix, Vector
 from fclub.errors import (
+    CannotReplace,
     Conflict,
     FclubError,
     InvalidFile,
@@ -50,6 +51,10 @@ from fclub.service.store.catalogue import Catalogue
 from fclub.service.store.decisions import Decisions, Offered, Past, Shown, coin_of
 from fclub.service.store.offers import Own, Part, encode_offer
 from fclub.service.store.store import Changes, Store
+
+ASSUMED = "assumed"
+"""Where a log entry comes from that learns a reward which was declared for none coming, and where the
+store remembers up to which decision that was looked for."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ class LocalNode(Node):
         self.past = Past(store)
         self.catalogue = Catalogue(store, family.shape.dim, keep=uniform > 0.0)
         self._gone: set[int] = set()
+        self._assumed = bytes.fromhex(store.get(ASSUMED) or "")
         self.books.compare(self._recover())
         self.server.in_parts = True
         self.rows = store.users()
@@ -182,13 +188,13 @@ class LocalNode(Node):
         self.past.add(key, row, reward, self.changes)
         return True
 
-    def _learn(self, kind: str, row: int, x: Vector, reward: float) -> None:
+    def _learn(self, kind: str, row: int, x: Vector, reward: float, source: str = "") -> None:
         try:
             self._observe(kind, row, x, reward)
         except FclubError as error:
             raise RuntimeError("an observation was learned in part") from error
         self.feedbacks += 1
-        self._log(kind, "", struct.pack("<qd", row, reward) + x.tobytes())
+        self._log(kind, source, struct.pack("<qd", row, reward) + x.tobytes())
 
     def put_items(self, ids: list[str], items: Matrix) -> int:
         """Insert or replace items of the catalogue; returns how many are new."""
@@ -246,6 +252,9 @@ class LocalNode(Node):
         shown = self.decisions.find(key)
         if shown is None or shown.row in self._gone:
             raise UnknownDecision(f"there is no decision {decision!r}")
+        if shown.assumed:
+            self._replace_reward(key, shown, reward)
+            return True
         if shown.reward is not None:
             if shown.reward != reward:
                 raise OtherReward(f"decision {decision!r} already has another reward")
@@ -254,6 +263,39 @@ class LocalNode(Node):
         self._learn(kind, shown.row, np.frombuffer(shown.features).copy(), reward)
         self.decisions.reward(key, reward, self.changes)
         return True
+
+    def _replace_reward(self, key: bytes, shown: Shown, reward: float) -> None:
+        """A reward takes the place of the one that was assumed since none had come."""
+        if shown.reward != reward:
+            sent = shown.assumed != 1 + self.books.sent or self.server.busy
+            if shown.era != self.era or sent:
+                raise CannotReplace(
+                    f"no reward of decision {key.hex()!r} had come in time, so one was assumed, and "
+                    "this server has sent messages since in which that may be"
+                )
+            x: Vector = np.frombuffer(shown.features).copy()
+            self.server.replace(shown.row, x, float(shown.reward or 0.0), reward)
+            body = struct.pack("<qdd", shown.row, float(shown.reward or 0.0), reward)
+            self._log("replace", "", body + x.tobytes())
+        self.decisions.reward(key, reward, self.changes)
+
+    def assume(self, before: float, reward: float) -> bool:
+        """Let some decisions made before a time, whose reward has not come, count as this reward.
+
+        False if there are no more. The log says of each that it was assumed.
+        """
+        keys = self.decisions.open_before(self._assumed, before)
+        for key in keys:
+            shown = self.decisions.find(key)
+            if shown is not None and shown.reward is None and shown.row not in self._gone:
+                kind = "observe" if shown.era == self.era else "withhold"
+                x: Vector = np.frombuffer(shown.features).copy()
+                self._learn(kind, shown.row, x, reward, ASSUMED)
+                self.decisions.reward(key, reward, self.changes, 1 + self.books.sent)
+            self._assumed = key
+        if keys:
+            self.changes.note(ASSUMED, self._assumed.hex())
+        return bool(keys)
 
     def _observe(self, kind: str, row: int, x: Vector, reward: float) -> None:
         """Learn, and begin what that makes due: one entry of the log.
@@ -525,6 +567,9 @@ class LocalNode(Node):
                 x: Vector = np.frombuffer(body, offset=16).copy()
                 self._observe(kind, row, x, reward)
                 self.feedbacks += 1
+            case "replace":
+                row, old, new = struct.unpack_from("<qdd", body)
+                self.server.replace(row, np.frombuffer(body, offset=24).copy(), old, new)
             case "pause":
                 self._pause()
             case "agree":

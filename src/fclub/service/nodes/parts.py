@@ -64,7 +64,8 @@ def caution(model: Model) -> str | None:
 
 def _fingerprint(model: Model) -> dict[str, Any]:
     """What a store is bound to."""
-    return {"policy": model.policy, "dim": model.dim, "rules": family_of(model).fingerprint()}
+    found = {"policy": model.policy, "dim": model.dim, "rules": family_of(model).fingerprint()}
+    return found if model.reward == (0.0, 1.0) else found | {"reward": model.reward}
 
 
 def rehearse(model: Model) -> None:

@@ -18,6 +18,9 @@ RECENT = 10_000
 FORGOTTEN_AT_ONCE = 500
 """Old decisions that are dropped in one go, in a few milliseconds."""
 
+ASSUMED_AT_ONCE = 50
+"""Decisions without a reward that are looked at in one go, since each is learned from."""
+
 RANDOM_BYTES = 9
 COIN_BYTES = 7
 
@@ -36,13 +39,15 @@ class Offered(NamedTuple):
 class Shown(NamedTuple):
     """A decision: the user's row, the features of the item, and the reward once there is one.
 
-    `era` counts how often the store had turned out to be old when the decision was made.
+    `era` counts how often the store had turned out to be old when the decision was made. A reward that
+    was `assumed`, since none had come, has one more than the number of messages sent until then.
     """
 
     row: int
     features: bytes
     reward: float | None = None
     era: int = 0
+    assumed: int = 0
 
 
 def coin_of(key: bytes) -> float:
@@ -78,7 +83,7 @@ class Decisions:
         self._store = store
         self._ends = _ends(shard)
         self._recent: dict[bytes, Shown] = {}
-        self._fresh: dict[bytes, float] = {}
+        self._fresh: dict[bytes, tuple[float, int]] = {}
 
     def new_key(self) -> bytes:
         """The id of a decision that is made now."""
@@ -101,29 +106,37 @@ class Decisions:
         recent = self._recent.get(key)
         if recent is not None:
             return recent
-        sql = "SELECT row, features, reward, era FROM decisions WHERE id = ?"
+        sql = "SELECT row, features, reward, era, assumed FROM decisions WHERE id = ?"
         found = self._store.reader.execute(sql, (key,)).fetchone()
         if found is None:
             return None
         shown = Shown(*found)
-        return shown._replace(reward=self._fresh.get(key, shown.reward))
+        reward, assumed = self._fresh.get(key, (shown.reward, shown.assumed))
+        return shown._replace(reward=reward, assumed=assumed)
+
+    def open_before(self, after: bytes, before: float) -> list[bytes]:
+        """Some decisions on disk without a reward, later than a key and made before a time."""
+        sql = "SELECT id FROM decisions WHERE id > ? AND id < ? AND reward IS NULL ORDER BY id LIMIT ?"
+        found = self._store.reader.execute(sql, (after, _moment(before), ASSUMED_AT_ONCE))
+        return [key for (key,) in found]
 
     def rewarded(self) -> int:
         """How many stored decisions have a reward."""
         sql = "SELECT count(*) FROM decisions WHERE reward IS NOT NULL"
         return int(self._store.reader.execute(sql).fetchone()[0])
 
-    def reward(self, key: bytes, reward: float, changes: Changes) -> None:
-        """Enter the reward of a decision that had none."""
+    def reward(self, key: bytes, reward: float, changes: Changes, assumed: int = 0) -> None:
+        """Enter the reward of a decision that had none, or an assumed one."""
         self._recent.pop(key, None)
-        self._fresh[key] = reward
+        self._fresh[key] = reward, assumed
         changes.rewards.append(key)
-        changes.write("UPDATE decisions SET reward = ? WHERE id = ?", reward, key)
+        sql = "UPDATE decisions SET reward = ?, assumed = ? WHERE id = ?"
+        changes.write(sql, reward, assumed, key)
 
     def committed(self, changes: Changes) -> None:
         """The rewards among these changes can be read from the store from now on."""
         for key in changes.rewards:
-            del self._fresh[key]
+            self._fresh.pop(key, None)
 
     def of_user(self, row: int) -> list[tuple[Any, ...]]:
         """Id, item, features, time, reward, whether that is assumed; then probability, version and
