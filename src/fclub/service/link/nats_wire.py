@@ -250,6 +250,7 @@ class NatsWire:
             raise
 
     async def _ensure(self, stream: JetStreamContext, name: str, subject: str, consumer: str) -> None:
+        """What leads the stream answers, and what leads its consumer: either may be missing."""
         config = StreamConfig(
             name=name,
             subjects=[subject],
@@ -263,15 +264,18 @@ class NatsWire:
                 await stream.update_stream(config)
         except NotFoundError:
             await stream.add_stream(config)
-        await stream.add_consumer(
-            name,
-            ConsumerConfig(
-                durable_name=consumer,
-                deliver_policy=DeliverPolicy.ALL,
-                ack_wait=30.0,
-                max_ack_pending=4096,
-            ),
-        )
+        try:
+            await stream.consumer_info(name, consumer)
+        except NotFoundError:
+            await stream.add_consumer(
+                name,
+                ConsumerConfig(
+                    durable_name=consumer,
+                    deliver_policy=DeliverPolicy.ALL,
+                    ack_wait=30.0,
+                    max_ack_pending=4096,
+                ),
+            )
 
     async def send(self, peer: str, frame: bytes, message_id: str | None) -> None:
         """Hand a frame to the broker; one that gets lost is sent again for want of a receipt."""
