@@ -26,7 +26,7 @@ from benchmarks.restore import RestoreDrill
 from fclub.client import AsyncClient
 from fclub.errors import RequestFailed
 from fclub.service.fleet import Fleet
-from fclub.service.link.nats_wire import UP_STREAM
+from fclub.service.link.streams import UP_STREAM
 
 CASES = ("killed", "partitioned", "truncated", "flipped", "deleted", "all-deleted")
 VISITS = 60
@@ -41,6 +41,7 @@ class BrokerDrill(RestoreDrill):
     case: str = "killed"
     parameters: dict[str, Any] = field(default_factory=lambda: dict(OFTEN))
     back_after: dict[str, float] = field(default_factory=dict)
+    current_after: dict[str, float] = field(default_factory=dict)
 
     def _fleet(self) -> Fleet:
         fleet = Fleet(
@@ -79,12 +80,24 @@ class BrokerDrill(RestoreDrill):
                 raise DrillFailed(f"{node.folder} has no files to damage")
         await asyncio.to_thread(node.start)
         await self._back(fleet, f"{what} here again")
-        if damage is not None:  # now the damaged one may have to lead
+        if damage is not None and await self._current(number, what):
+            # Now the damaged one may have to lead.
             other = self.cluster.nodes[(number + 1) % SIZE]
             other.kill()
             await self._back(fleet, f"the one after {what} gone")
             await asyncio.to_thread(other.start)
             await self._back(fleet, f"the one after {what} here again")
+
+    async def _current(self, number: int, what: str) -> bool:
+        """Wait until a broker has caught up: before, the loss of another would be one too many."""
+        start = time.monotonic()
+        while time.monotonic() < start + HEAL_SECONDS:
+            if await asyncio.to_thread(self.cluster.current, number):
+                self.current_after[what] = round(time.monotonic() - start, 2)
+                return True
+            await asyncio.sleep(0.2)
+        self.current_after[what] = float("inf")
+        return False
 
     async def _partition(self, fleet: Fleet) -> None:
         """A local server sees one broker only; then that one is cut off from the others too."""
@@ -100,6 +113,7 @@ class BrokerDrill(RestoreDrill):
             await self._back(fleet, f"s0 may leave node {number}, which is cut off")
             self.cluster.join()
             await self._back(fleet, f"node {number} joined again")
+            await self._current(number, f"node {number}")
 
     async def _back(self, fleet: Fleet, what: str) -> None:
         """Wait until new messages have arrived in both directions everywhere, and are confirmed."""
@@ -125,7 +139,8 @@ class BrokerDrill(RestoreDrill):
 
     def run(self) -> dict[str, Any]:
         found = super().run()
-        return found | {"slowest": max(self.back_after.values()), "back_after": self.back_after}
+        times = {"back_after": self.back_after, "current_after": self.current_after}
+        return found | {"slowest": max(self.back_after.values())} | times
 
 
 def _blocks(store: Path) -> list[Path]:

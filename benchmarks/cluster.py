@@ -154,6 +154,15 @@ class Cluster:
         for wire in self._wires.values():
             wire.mend()
 
+    def current(self, number: int) -> bool:
+        """Whether a broker says that it has caught up with the others in everything."""
+        try:
+            url = f"http://127.0.0.1:{self._monitors[number]}/healthz"
+            with urllib.request.urlopen(url, timeout=5) as told:
+                return bool(told.status == 200)
+        except OSError:
+            return False
+
     def leader(self, stream: str) -> int | None:
         """The broker that leads a stream, as any that runs knows it."""
         for node, port in zip(self.nodes, self._monitors, strict=True):

@@ -10,7 +10,8 @@ from benchmarks.brokers import CASES, BrokerDrill
 from benchmarks.cluster import SIZE, Cluster
 
 from fclub.service.link.channel import GLOBAL
-from fclub.service.link.nats_wire import UP_STREAM, Broker, NatsWire
+from fclub.service.link.nats_wire import Broker, NatsWire
+from fclub.service.link.streams import UP_STREAM
 from fclub.service.monitoring import Monitor
 
 from .conftest import wait_for

@@ -15,7 +15,8 @@ import pytest
 from fclub.environments.synthetic import Synthetic
 from fclub.service.link.broker import LocalBroker, global_permissions, permissions
 from fclub.service.link.channel import GLOBAL
-from fclub.service.link.nats_wire import UP_STREAM, Broker, NatsWire, down_stream
+from fclub.service.link.nats_wire import Broker, NatsWire
+from fclub.service.link.streams import UP_STREAM, down_stream
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.handshake import AGREED
 from fclub.service.nodes.node import Node

@@ -16,7 +16,7 @@ from typing import Any
 
 from fclub.errors import BrokerFailed
 from fclub.service.link.channel import GLOBAL
-from fclub.service.link.nats_wire import UP_STREAM, down_stream
+from fclub.service.link.streams import UP_STREAM, down_stream
 
 START_SECONDS = 20.0
 

@@ -2,15 +2,13 @@
 
 Local server X publishes on `fclub.up.X` and consumes the stream `DOWN_X`; streams and consumers belong
 to the global server. The broker only has to remember while a peer is away: both ends keep their frames
-until the other's receipt, so that a broker that loses its disk loses nothing. For the same reason a
-stream that a cluster cannot bring back may be made anew.
+until the other's receipt, so that a broker that loses its disk loses nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,17 +19,14 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
-from nats.js.api import ConsumerConfig, DeliverPolicy, RetentionPolicy, StreamConfig
-from nats.js.client import JetStreamContext
-from nats.js.errors import NotFoundError
 
 from fclub.errors import InvalidSetting, NotStored
 from fclub.service.link.channel import GLOBAL
+from fclub.service.link.streams import UP_STREAM, Streams, down_stream
 from fclub.service.link.wire import Connected, Deliver, end
 from fclub.service.monitoring import Monitor
 from fclub.service.settings import Nats
 
-UP_STREAM = "UP"
 BATCH = 256
 POLL_SECONDS = 1.0
 PREPARED_SECONDS = 0.2
@@ -40,18 +35,8 @@ REFUSALS_BORNE = 15
 """Refusals in a row after which another broker of a cluster is tried."""
 
 CLOSE_SECONDS = 5.0
-DUPLICATE_SECONDS = 120.0
 LEAVE_AFTER = 2
 """Failures in a row after which another broker of a cluster is tried: this one may be cut off."""
-
-KEEP_SECONDS = 3.0
-"""How often the global server looks after the streams."""
-
-ANSWER_SECONDS = 3.0
-"""How long it waits for the broker to tell of one."""
-
-LOST_AFTER = 3
-"""Looks in a row at which a stream is not usable until it is made anew."""
 
 PULL = json.dumps({"batch": BATCH, "expires": int(POLL_SECONDS * 1e9)}).encode()
 NOTHING_NEW = ("404", "408")
@@ -80,10 +65,6 @@ def _status(message: Msg) -> str:
     return (message.headers or {}).get("Status", "")
 
 
-def down_stream(name: str) -> str:
-    return f"DOWN_{name}"
-
-
 class NatsWire:
     """One end; `name` is a local server's, or `global`."""
 
@@ -96,11 +77,10 @@ class NatsWire:
         replicas: int = 1,
     ) -> None:
         self.name, self.broker, self.monitor = name, broker, monitor
-        self._servers, self._replicas = servers or [], replicas
+        self._streams = Streams(monitor, servers or [], replicas)
         self._urls = [url.strip() for url in broker.url.split(",")]
         shuffle(self._urls)
         self._failures = 0
-        self._unusable: dict[str, int] = {}
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
         self._refusals = 0
@@ -130,7 +110,7 @@ class NatsWire:
                 # Whatever it is, a server goes on for its own users, and the link is tried again.
                 self.monitor.wire_failed(error)
                 self._failures += 1
-                if self._failures % LEAVE_AFTER == 0:
+                if self._failures % LEAVE_AFTER == 0 and not await self._worth_staying():
                     await self._leave()
                 await asyncio.sleep(POLL_SECONDS)
 
@@ -143,6 +123,12 @@ class NatsWire:
         self._refusals += 1
         if self._refusals % REFUSALS_BORNE == 0:
             await self._leave()
+
+    async def _worth_staying(self) -> bool:
+        """Whether our broker is one of those that agree; only the global server may ask."""
+        if self.name != GLOBAL or self._client is None:
+            return False
+        return await self._streams.reached(self._client)
 
     async def _leave(self) -> None:
         """Try the other brokers of a cluster before this one."""
@@ -179,8 +165,8 @@ class NatsWire:
         """Take what arrives as soon as it arrives; confirm to the broker what is on disk."""
         keeping = []
         if self.name == GLOBAL:
-            await self._prepare(client.jetstream(timeout=ANSWER_SECONDS))
-            keeping.append(asyncio.create_task(self._keep(client)))
+            await self._streams.prepare(client)
+            keeping.append(asyncio.create_task(self._streams.keep(client)))
         source = UP_STREAM if self.name == GLOBAL else down_stream(self.name)
         request = f"$JS.API.CONSUMER.MSG.NEXT.{source}.{self.name}"
         inbox = client.new_inbox()
@@ -220,62 +206,6 @@ class NatsWire:
 
     def _sender(self, subject: str) -> str:
         return subject.rpartition(".")[2] if self.name == GLOBAL else GLOBAL
-
-    async def _keep(self, client: Client) -> None:
-        """Make again what a cluster has lost, one stream or all."""
-        while True:
-            await asyncio.sleep(KEEP_SECONDS)
-            try:
-                await self._prepare(client.jetstream(timeout=ANSWER_SECONDS))
-            except Exception as error:  # it is tried again, whatever it is
-                self.monitor.wire_failed(error)
-
-    async def _prepare(self, stream: JetStreamContext) -> None:
-        """Create what is missing: the stream of all local servers, and one back to each of them."""
-        await self._usable(stream, UP_STREAM, "fclub.up.*", GLOBAL)
-        for name in self._servers:
-            await self._usable(stream, down_stream(name), f"fclub.down.{name}", name)
-
-    async def _usable(self, stream: JetStreamContext, name: str, subject: str, consumer: str) -> None:
-        """See that a stream is there; give one up that stays broken: both ends have its frames."""
-        try:
-            await self._ensure(stream, name, subject, consumer)
-            self._unusable.pop(name, None)
-        except (TimeoutError, NatsError):
-            self._unusable[name] = self._unusable.get(name, 0) + 1
-            if self._unusable[name] >= LOST_AFTER:
-                self.monitor.event("stream made anew", logging.WARNING, stream=name)
-                self._unusable[name] = 0
-                await stream.delete_stream(name)
-            raise
-
-    async def _ensure(self, stream: JetStreamContext, name: str, subject: str, consumer: str) -> None:
-        """What leads the stream answers, and what leads its consumer: either may be missing."""
-        config = StreamConfig(
-            name=name,
-            subjects=[subject],
-            retention=RetentionPolicy.WORK_QUEUE,
-            duplicate_window=DUPLICATE_SECONDS,
-            num_replicas=self._replicas,
-        )
-        try:
-            found = await stream.stream_info(name)
-            if found.config.num_replicas != self._replicas:
-                await stream.update_stream(config)
-        except NotFoundError:
-            await stream.add_stream(config)
-        try:
-            await stream.consumer_info(name, consumer)
-        except NotFoundError:
-            await stream.add_consumer(
-                name,
-                ConsumerConfig(
-                    durable_name=consumer,
-                    deliver_policy=DeliverPolicy.ALL,
-                    ack_wait=30.0,
-                    max_ack_pending=4096,
-                ),
-            )
 
     async def send(self, peer: str, frame: bytes, message_id: str | None) -> None:
         """Hand a frame to the broker; one that gets lost is sent again for want of a receipt."""
