@@ -250,10 +250,13 @@ def grow_inverse(inverse: Matrix, x: Vector, weight: float) -> float:
 
 
 @compiled
-def choose(items: Matrix, theta: Vector, inverse: Matrix, radius: float) -> int:
-    """argmax over items of xᵀθ + radius·‖x‖ in the norm of A⁻¹ (Alg. 1); the first of equals wins."""
+def choose(items: Matrix, theta: Vector, inverse: Matrix, radius: float, most: float = np.inf) -> int:
+    """argmax over items of xᵀθ + radius·‖x‖ in the norm of A⁻¹ (Alg. 1); the first of equals wins.
+
+    No item is worth more than `most`: of several whose scores reach it, that of the greatest mean wins.
+    """
     count, d = items.shape
-    best, best_score = 0, -np.inf
+    best, best_score, best_mean = 0, -np.inf, -np.inf
     for k in range(count):
         mean, half = 0.0, 0.0
         for i in range(d):
@@ -262,7 +265,7 @@ def choose(items: Matrix, theta: Vector, inverse: Matrix, radius: float) -> int:
                 row += inverse[i, j] * items[k, j]
             half += items[k, i] * row
             mean += items[k, i] * theta[i]
-        score = mean + radius * sqrt(max(2.0 * half, 0.0))
-        if score > best_score:
-            best, best_score = k, score
+        score = min(mean + radius * sqrt(max(2.0 * half, 0.0)), most)
+        if score > best_score or (score == most and mean > best_mean):
+            best, best_score, best_mean = k, score, mean
     return best

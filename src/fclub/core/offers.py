@@ -17,16 +17,18 @@ def best_of(
     theta: Vector,
     inverse: Matrix,
     radius: float,
+    most: float,
     places: Indices,
     scores: Floats,
 ) -> int:
     """Write places and scores of the best items, best first, and return how many there are.
 
-    The score of `kernels.choose`, in one pass; the first of equals wins. Items that are
-    not `on_offer` are passed over.
+    The score of `kernels.choose`, in one pass; the first of equals wins, and the greatest mean of those
+    that reach `most`. Items that are not `on_offer` are passed over.
     """
     count, d = items.shape
-    most, found = places.shape[0], 0
+    room, found = places.shape[0], 0
+    means = np.empty(room)
     for k in range(count):
         if not on_offer[k]:
             continue
@@ -37,16 +39,17 @@ def best_of(
                 row += inverse[i, j] * items[k, j]
             half += items[k, i] * row
             mean += items[k, i] * theta[i]
-        score = mean + radius * sqrt(max(2.0 * half, 0.0))
-        if found < most:
-            found += 1
-        elif not score > scores[most - 1]:
-            continue
-        place = found - 1
-        while place > 0 and score > scores[place - 1]:
-            scores[place], places[place] = scores[place - 1], places[place - 1]
+        score = min(mean + radius * sqrt(max(2.0 * half, 0.0)), most)
+        place = found
+        while place > 0 and (score > scores[place - 1] or (score == most and mean > means[place - 1])):
             place -= 1
-        scores[place], places[place] = score, k
+        if place == room:
+            continue
+        found = min(found + 1, room)
+        for later in range(found - 1, place, -1):
+            scores[later], means[later] = scores[later - 1], means[later - 1]
+            places[later] = places[later - 1]
+        scores[place], means[place], places[place] = score, mean, k
     return found
 
 
@@ -60,10 +63,16 @@ def mix(best: int, count: int, share: float, coin: float) -> tuple[int, float]:
 
 
 def best_items(
-    items: Matrix, on_offer: Flags, theta: Vector, inverse: Matrix, radius: float, count: int
+    items: Matrix,
+    on_offer: Flags,
+    theta: Vector,
+    inverse: Matrix,
+    radius: float,
+    most: float,
+    count: int,
 ) -> tuple[Indices, Floats]:
     """Places and scores of the `count` best items on offer, or of all if there are fewer."""
     count = min(count, len(items))
     places, scores = np.zeros(count, dtype=np.int64), np.zeros(count)
-    found = best_of(items, on_offer, theta, inverse, radius, places, scores)
+    found = best_of(items, on_offer, theta, inverse, radius, most, places, scores)
     return places[:found], scores[:found]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -89,12 +90,18 @@ class Clock(Protocol):
 
 
 class Bound(NamedTuple):
-    """The score of an item is `offset` + xᵀ`theta` + `radius`·√(xᵀ`inverse`x)."""
+    """The score of an item is `offset` + min(xᵀ`theta` + `radius`·√(xᵀ`inverse`x), `most`)."""
 
     theta: Vector
     inverse: Matrix
     radius: float
     offset: float = 0.0
+    most: float = inf
+
+    @property
+    def ellipsoid(self) -> tuple[Vector, Matrix, float]:
+        """Centre, shape and size."""
+        return self.theta, self.inverse, self.radius
 
 
 class Beginning(NamedTuple):

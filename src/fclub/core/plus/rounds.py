@@ -49,9 +49,9 @@ class MixtureRound(NamedTuple):
 
 @compiled
 def recommend(state: MixtureRound, user: int, items: Matrix) -> int:
-    """argmax xᵀθ̂ + exploration·√(xᵀCx)."""
-    row = state.row_of[user]
-    return choose(items, state.theta[row], state.covariance[row], state.exploration)
+    """argmax xᵀθ̂ + exploration·√(xᵀCx), where no reward is larger than 1."""
+    row, most = state.row_of[user], 1.0 - state.centre
+    return choose(items, state.theta[row], state.covariance[row], state.exploration, most)
 
 
 @compiled

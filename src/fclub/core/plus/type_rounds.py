@@ -26,13 +26,22 @@ class PlusRound(NamedTuple):
 
 @compiled
 def recommend_by_types(
-    model: TypeModel, server: int, users: Packed, row: int, items: Matrix, exploration: float
+    model: TypeModel,
+    server: int,
+    users: Packed,
+    row: int,
+    items: Matrix,
+    exploration: float,
+    most: float,
 ) -> int:
-    """argmax of the mean of θᵀx given all of the user's data plus `exploration` deviations."""
+    """argmax of the mean of θᵀx given all of the user's data plus `exploration` deviations.
+
+    No reward is larger than `most`.
+    """
     d = items.shape[1]
     mean, covariance = np.empty(d), np.empty((d, d))
     serve(model, server, users.gram[row], users.moment[row], mean, covariance)
-    return choose(items, mean, covariance, exploration)
+    return choose(items, mean, covariance, exploration, most)
 
 
 @compiled
@@ -65,7 +74,8 @@ def recommend(state: PlusRound, user: int, items: Matrix) -> int:
     server = state.model_of[row]
     if server < 0:
         return rounds.recommend(gaussians, user, items)
-    return recommend_by_types(state.model, server, gaussians.users, row, items, state.exploration)
+    told = state.exploration, 1.0 - gaussians.centre
+    return recommend_by_types(state.model, server, gaussians.users, row, items, *told)
 
 
 @compiled

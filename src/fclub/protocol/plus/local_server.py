@@ -181,7 +181,7 @@ class PlusLocal(AtOnce):
     def bound(self, row: int) -> Bound:
         serving = self.serving
         told = serving.theta[row].copy(), serving.covariance[row].copy(), serving.exploration
-        return Bound(*told, serving.centre)
+        return Bound(*told, serving.centre, 1.0 - serving.centre)
 
     def stored(self, row: int) -> Statistics:
         return Statistics.of(self.users, row).copy()

@@ -183,7 +183,8 @@ class TypeLocal:
         return len(self.labels) - 1
 
     def recommend(self, row: int, items: Matrix) -> int:
-        return recommend_by_types(self.model, 0, self.users, row, items, self.exploration)
+        told = self.exploration, 1.0 - self.centre
+        return recommend_by_types(self.model, 0, self.users, row, items, *told)
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         keep(self.users, self.crowd.squares, row, x, y - self.centre)
@@ -226,7 +227,7 @@ class TypeLocal:
     def bound(self, row: int) -> Bound:
         mean, covariance = np.empty(self.rules.dim), np.empty((self.rules.dim, self.rules.dim))
         know_user(self.model, 0, self.users, row, mean, covariance)
-        return Bound(mean, covariance, self.exploration, self.centre)
+        return Bound(mean, covariance, self.exploration, self.centre, 1.0 - self.centre)
 
     def stored(self, row: int) -> Statistics:
         return Statistics.of(self.users, row).copy()

@@ -133,7 +133,7 @@ class PooledLocal(AtOnce):
     def bound(self, row: int) -> Bound:
         model = self.model
         told = model.theta[0].copy(), model.covariance[0].copy(), model.exploration
-        return Bound(*told, model.centre)
+        return Bound(*told, model.centre, 1.0 - model.centre)
 
     def stored(self, row: int) -> Statistics:
         return Statistics.of(self.kept.users, row).copy()

@@ -133,7 +133,7 @@ class Chooser:
 
     async def _scored(self, offer: Offer, bound: Bound, count: int) -> list[tuple[int, float]]:
         """Places and scores, best first."""
-        asked = offer.items, offer.there, bound.theta, bound.inverse, bound.radius, count
+        asked = offer.items, offer.there, *bound.ellipsoid, bound.most, count
         if len(offer.items) > LARGE:
             places, scores = await asyncio.to_thread(best_items, *asked)
         else:

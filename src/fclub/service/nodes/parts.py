@@ -87,7 +87,7 @@ def _rehearse(model: Model) -> None:
         server.observe(row, items[server.recommend(row, items)], 1.0)
         federation.advance(visits)
     bound = server.bound(0)
-    best_items(items, np.ones(2, dtype=np.bool_), bound.theta, bound.inverse, bound.radius, 1)
+    best_items(items, np.ones(2, dtype=np.bool_), *bound.ellipsoid, bound.most, 1)
 
 
 def local_node(
