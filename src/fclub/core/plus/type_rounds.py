@@ -8,6 +8,7 @@ import numpy as np
 
 from fclub.core.compiling import compiled
 from fclub.core.kernels import choose
+from fclub.core.lattice import on_grid, snap
 from fclub.core.plus import rounds
 from fclub.core.plus.rounds import MixtureRound
 from fclub.core.plus.type_model import TypeModel, serve
@@ -85,4 +86,7 @@ def feedback(state: PlusRound, user: int, x: Vector, y: float) -> None:
     if state.model_of[row] < 0:
         rounds.feedback(gaussians, user, x, y)
     else:
-        keep(gaussians.users, gaussians.squares, row, x, y - gaussians.centre)
+        centred = y - gaussians.centre
+        if gaussians.grid:
+            x, centred = snap(x, gaussians.constant), on_grid(centred)
+        keep(gaussians.users, gaussians.squares, row, x, centred)

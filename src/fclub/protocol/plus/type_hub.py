@@ -15,6 +15,8 @@ from fclub.protocol.plus.type_messages import (
     TypeDigest,
     TypeNews,
     information,
+    noised_length,
+    read_noised_values,
     read_sums,
     read_values,
     to_bytes,
@@ -47,9 +49,16 @@ class TypeHub:
     def learn(self, server: int, message: TypeDigest) -> None:
         if message.types != self.types or message.step < 0:
             raise InvalidMessage(f"sums over {message.types} types at step {message.step}")
-        self.sums[server] = read_values(message.sums, self.types, self.dim)
+        self.sums[server] = self._read(message.sums)
         self._asked[server] = message.phase, message.step
         self.version += 1
+
+    def _read(self, sums: bytes) -> Floats:
+        return read_values(sums, self.types, self.dim)
+
+    def _visits(self, sums: Floats) -> Floats:
+        """By type."""
+        return read_sums(sums, self.types, self.dim).visits
 
     def answer(self, link: Downlink) -> bool:
         """Answer all who have sent something, with what was there before the first answer.
@@ -68,9 +77,12 @@ class TypeHub:
         return True
 
     def _added(self, sums: list[Floats]) -> Floats:
-        nothing = write_sums(TypeSums.zeros(self.types, self.dim))
-        total: Floats = np.sum([nothing, *sums, *self.frozen.values()], axis=0)
+        total: Floats = np.sum([self._nothing, *sums, *self.frozen.values()], axis=0)
         return total
+
+    @property
+    def _nothing(self) -> Floats:
+        return write_sums(TypeSums.zeros(self.types, self.dim))
 
     @property
     def known(self) -> list[int]:
@@ -102,11 +114,12 @@ class TypeHub:
     def released_by(self, server: int) -> int:
         """In all sessions."""
         known = [sums[server] for sums in (self.sums, self.frozen) if server in sums]
-        return sum(int(read_sums(sums, self.types, self.dim).scalars[VISITS]) for sums in known)
+        return sum(round(float(self._visits(sums).sum())) for sums in known)
 
     def overview(self) -> list[GlobalOverview]:
         """Types with users, and the servers that know them."""
-        observed, members = [round(float(visits)) for visits in self.total.visits], sorted(self.sums)
+        total = self._visits(self._added(list(self.sums.values())))
+        observed, members = [round(float(visits)) for visits in total], sorted(self.sums)
         return [
             GlobalOverview(count, [(server, k) for server in members])
             for k, count in enumerate(observed)
@@ -130,6 +143,24 @@ class TypeHub:
             int(values["version"]),
             {server: (phase, step) for server, (phase, step) in values["asked"]},
         )
+
+
+class NoisedHub(TypeHub):
+    """Knows servers by noised sums of observations by type; it adds them up as they are."""
+
+    def _read(self, sums: bytes) -> Floats:
+        return read_noised_values(sums, self.types, self.dim)
+
+    def _visits(self, sums: Floats) -> Floats:
+        return sums[self.types : 2 * self.types]
+
+    @property
+    def _nothing(self) -> Floats:
+        return np.zeros(noised_length(self.types, self.dim))
+
+    def clusters(self) -> list[tuple[int, Statistics]]:
+        """A server with few users learns nothing of types that large servers release."""
+        return []
 
 
 def _within(gram: Matrix, count: int) -> Matrix:

@@ -11,6 +11,7 @@ import numpy as np
 from fclub.core.packing import flatten, rebuild, with_room, with_row
 from fclub.core.plus.beliefs import (
     Beliefs,
+    MeanNews,
     TypeRules,
     first_beliefs,
     move_population,
@@ -121,6 +122,7 @@ class TypeLocal:
         self.owing = self.asking = self.asking_next = False
         self._known: tuple[Known, TypeSums] | None = None
         self._pass: Pass | None = None
+        self.news: MeanNews | None = None
 
     def _believe(self, beliefs: Beliefs) -> None:
         self.beliefs = beliefs
@@ -355,7 +357,8 @@ class TypeLocal:
         total = self.sums.plus(self.others)
         beliefs = move_types(self.beliefs, total, self.rules)
         if self.step == EXCHANGES - 1:
-            beliefs, self._known = move_population(beliefs, total, self.rules), None
+            beliefs = move_population(beliefs, total, self.rules, self.news)
+            self._known = None
             self.labels[self.counts == 0] = np.argmax(beliefs.users)
         self._believe(beliefs)
 

@@ -159,7 +159,7 @@ class Chooser:
         if chosen != best:
             place = int(places[chosen])
             one = offer.items[place : place + 1], offer.there[place : place + 1]
-            _, (score,) = best_items(*one, bound.theta, bound.inverse, bound.radius, 1)
+            _, (score,) = best_items(*one, bound.theta, bound.inverse, bound.radius, bound.most, 1)
             others = [entry for entry in found if entry[0] != place]
             found = [(place, float(score)), *others][: len(found)]
         if offer.whole:
