@@ -36,9 +36,10 @@ OFTEN = {"ratio": 1.02}
 
 @dataclass
 class BrokerDrill(RestoreDrill):
-    """One kind of disturbance, for every broker in turn and once more for the leader."""
+    """One kind of disturbance, for each of some brokers in turn and once more for the leader."""
 
     case: str = "killed"
+    victims: int = SIZE
     parameters: dict[str, Any] = field(default_factory=lambda: dict(OFTEN))
     back_after: dict[str, float] = field(default_factory=dict)
     current_after: dict[str, float] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class BrokerDrill(RestoreDrill):
         if self.case == "partitioned":
             await self._partition(fleet)
             return
-        for number in range(SIZE):
+        for number in range(self.victims):
             await self._lose(fleet, number, f"node {number}")
         leader = self.cluster.leader(UP_STREAM)
         assert leader is not None
@@ -101,7 +102,7 @@ class BrokerDrill(RestoreDrill):
 
     async def _partition(self, fleet: Fleet) -> None:
         """A local server sees one broker only; then that one is cut off from the others too."""
-        for number in range(SIZE):
+        for number in range(self.victims):
             for k, wire in enumerate(self.own):
                 if k != number:
                     wire.cut()

@@ -135,8 +135,8 @@ class NatsWire:
         client, self._client = self._client, None
         if client is not None:
             here = client.connected_url
-            at = [k for k, url in enumerate(self._urls) if here and url.endswith(here.netloc)]
-            self._urls = self._urls[at[0] + 1 :] + self._urls[: at[0] + 1] if at else self._urls
+            at = next((k for k, url in enumerate(self._urls) if here and here.netloc in url), 0)
+            self._urls = self._urls[at + 1 :] + self._urls[: at + 1]
             with suppress(TimeoutError, NatsError, OSError):
                 await asyncio.wait_for(client.close(), CLOSE_SECONDS)
 
