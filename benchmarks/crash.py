@@ -5,6 +5,8 @@
 What must hold afterwards: every acknowledged reward is stored and learned once; what the global server
 knows of a local server is what that server has released; own = released + waiting, exactly; every
 message is in the ledger. A replay that would draw noise again fails at start, and with it the drill.
+Meanwhile every server's catalogue changes: what was acknowledged last of an item must be there, and
+every decision can be exported with the features that were on offer.
 """
 
 from __future__ import annotations
@@ -23,17 +25,22 @@ from typing import Any
 import numpy as np
 
 from fclub.client import AsyncClient
+from fclub.environments.logs import read_log
 from fclub.errors import RequestFailed
 from fclub.service.fleet import Fleet, Server
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import global_node, local_node
 from fclub.service.settings import GlobalSettings, LocalSettings, Model
+from fclub.service.store.export import export_log
 
 WORKERS_PER_SERVER = 3
 USERS_PER_SERVER = 12
 VISITS_BETWEEN_KILLS = 20
 HEAL_SECONDS = 120.0
+ITEMS, ALWAYS = 30, 5
+"""Items of a catalogue that come and go; the first ones are replaced but never deleted."""
+UNIFORM = 0.2
 SOON: dict[str, Any] = {"unit": "event", "first_release": 4, "release_ratio": 1.5}
 
 
@@ -54,13 +61,15 @@ class Drill:
     parameters: dict[str, Any] = field(default_factory=dict)
     promised: dict[str, dict[str, float]] = field(default_factory=dict)
     attempted: dict[str, int] = field(default_factory=dict)
+    shelf: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
 
     @property
     def model(self) -> Model:
         """Streams begin early, so that a drill of a few hundred visits has releases to lose."""
         soon = SOON if self.policy == "cdp-fclub-plus" else {}
-        return Model(policy=self.policy, dim=self.dim, parameters=soon | self.parameters)
+        own = soon | self.parameters
+        return Model(policy=self.policy, dim=self.dim, uniform=UNIFORM, parameters=own)
 
     def run(self) -> dict[str, Any]:
         """Play, kill, heal, stop, then open the stores and count."""
@@ -79,7 +88,11 @@ class Drill:
             for server in fleet.locals:
                 client = AsyncClient(server.url, server.token, retries=0)
                 await stack.enter_async_context(client)
-                self.promised[server.name] = {}
+                self.promised[server.name], self.shelf[server.name] = {}, {}
+                first = {f"item-{k}": [0.1 * k] * self.dim for k in range(ALWAYS)}
+                await client.put_items(first)
+                self.shelf[server.name] |= {key: [row] for key, row in first.items()}
+                tasks.append(asyncio.create_task(self._restock(server.name, client)))
                 for worker in range(WORKERS_PER_SERVER):
                     tasks.append(asyncio.create_task(self._visit(server.name, client, worker)))
             await self._disturb(fleet)
@@ -90,13 +103,36 @@ class Drill:
                     raise end
             await self._heal(fleet)
 
+    async def _restock(self, name: str, client: AsyncClient) -> None:
+        """Put and delete items without end; `shelf` has what each may be: one value if acknowledged."""
+        rng, shelf = np.random.default_rng([self.seed, len(self.shelf)]), self.shelf[name]
+        while True:
+            k = int(rng.integers(ITEMS))
+            key, gone = f"item-{k}", k >= ALWAYS and rng.random() < 0.3
+            row = None if gone else (rng.random(self.dim) / self.dim).tolist()
+            shelf[key] = [*shelf.get(key, [None]), row]
+            try:
+                if row is not None:
+                    await client.put_items({key: row})
+                else:
+                    await client.delete_item(key)
+                shelf[key] = [row]
+            except RequestFailed as error:
+                if error.status == 404:  # it is gone already
+                    shelf[key] = [None]
+                elif error.status not in (0, 503):
+                    raise
+                else:
+                    await asyncio.sleep(0.05)
+
     async def _visit(self, name: str, client: AsyncClient, worker: int) -> None:
         """Visits without end; only what was acknowledged is noted."""
         rng = np.random.default_rng([self.seed, worker, len(self.promised)])
         while True:
             rows = rng.standard_normal((4, self.dim))
             rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-            items = {str(k): row.tolist() for k, row in enumerate(rows)}
+            own = {str(k): row.tolist() for k, row in enumerate(rows)}
+            items = own if rng.random() < 0.5 else None
             user, reward = f"u{rng.integers(USERS_PER_SERVER)}", float(rng.integers(2))
             try:
                 shown = await client.recommend(user, items)
@@ -180,6 +216,8 @@ class Drill:
             "messages not written down": abs(node.books.sent - lines),
             "messages missing in the ledger": node.books.unaccounted(),
             "messages not confirmed": node.channel.sent - node.channel.confirmed,
+            "items not as acknowledged": self._misplaced(node),
+            "decisions that cannot be exported": rewarded - self._exported(node),
         }
         wrong = {text: count for text, count in facts.items() if count}
         if wrong:
@@ -190,6 +228,18 @@ class Drill:
             "released": released,
             "waiting": waiting,
         }
+
+    def _misplaced(self, node: LocalNode) -> int:
+        """Items of the catalogue that are not what they may be."""
+        found = {key: node.catalogue.features(key) for key in self.shelf[node.name]}
+        there = {key: None if row is None else row.tolist() for key, row in found.items()}
+        return sum(there[key] not in allowed for key, allowed in self.shelf[node.name].items())
+
+    def _exported(self, node: LocalNode) -> int:
+        """Rounds of an export, each of which is read again with its offer."""
+        log, items = (self.folder / f"{node.name}.{end}" for end in ("jsonl", "csv"))
+        export_log(node.store.path, log, items)
+        return len(read_log(log, items))
 
 
 def _agree(peer: dict[str, Any], end: dict[str, Any]) -> bool:

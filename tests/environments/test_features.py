@@ -37,7 +37,7 @@ def test_vectors_are_what_a_server_takes(ratings: Path, tmp_path: Path) -> None:
     assert made.constant == HALF
     file = tmp_path / "items.csv"
     made.write(file)
-    ids, rows = read_items(file, 4)
+    ((ids, rows),) = read_items(file, 4)
     assert ids == made.ids
     np.testing.assert_array_equal(rows, made.rows)
 
@@ -65,7 +65,7 @@ def test_titles_take_the_place_of_ids(ratings: Path, tmp_path: Path) -> None:
         app, [str(ratings), "--dim", "4", "--out", str(named), "--titles", str(titles)]
     )
     assert "40 items with 4 features, the last of them 0.7071067811865476" in done.output
-    ids, _ = read_items(named, 4)
+    ((ids, _),) = read_items(named, 4)
     assert {"Alien, The", "Brazil [1]", "Brazil [2]", "3"} <= set(ids)
 
 

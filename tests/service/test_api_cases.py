@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.serve import local_app
+from fclub.service.settings import Model
 
-from .conftest import HEADERS, local_settings, serving, wait_for
+from .conftest import DIM, HEADERS, local_settings, serving, wait_for
 
 CASES = int(os.environ.get("FCLUB_API_CASES", "500"))
 """500 as a gate; `make test-api-full` asks for ten times as many."""
@@ -29,6 +30,8 @@ TABLES = (
     "ledger",
     "items",
     "past",
+    "offers",
+    "former",
 )
 
 OPERATIONS = [
@@ -109,7 +112,8 @@ class Fuzz:
 
 @pytest.mark.slow
 def test_no_case_makes_the_server_fail(tmp_path: Path) -> None:
-    app, runner = local_app(local_settings(tmp_path))
+    model = Model(dim=DIM, uniform=0.3, reward=(1.0, 5.0))
+    app, runner = local_app(local_settings(tmp_path, model=model))
     quick = settings(
         max_examples=CASES // len(OPERATIONS),
         deadline=None,

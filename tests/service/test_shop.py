@@ -21,8 +21,10 @@ from fclub.client import Observation, Ranked
 from fclub.errors import InvalidFile, RequestFailed
 from fclub.service.nodes.importing import read_past
 from fclub.service.nodes.parts import check_store, local_node
+from fclub.service.nodes.parts import stock as put_stock
 from fclub.service.serve import local_app
 from fclub.service.settings import Http, Model
+from fclub.service.store import items_file
 
 from .conftest import DIM, HTTP, TOKEN, local_settings, offer, serving
 
@@ -363,3 +365,25 @@ def test_a_wrong_log_is_named(tmp_path: Path, text: str, reason: str) -> None:
 
 def test_an_import_needs_one_place(log: Path) -> None:
     assert "either --url or --store" in str(run_import(log)[1])
+
+
+def test_a_file_of_items_may_quote_and_goes_in_in_portions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(items_file, "AT_ONCE", 3)
+    file = tmp_path / "items.csv"
+    lines = [*(f"i{k},{k / 10},0,0,0" for k in range(7)), '"a, b",1,0,0,0', '"two\nlines",0,1,0,0']
+    file.write_text("\n".join(["id,a,b,c,d", *lines, *(f"j{k},{k / 10},0,0,0" for k in range(4))]))
+    settings = local_settings(tmp_path, catalogue=str(file))
+    for _ in range(2):
+        node = local_node(settings)
+        put_stock(node, settings)
+        assert len(node.catalogue) == 13
+        version = node.catalogue.version
+        found = node.catalogue.features("a, b"), node.catalogue.features("two\nlines")
+        assert [x is not None and x.tolist() for x in found] == [[1.0, 0, 0, 0], [0, 1.0, 0, 0]]
+        node.store.close()
+    assert version == 5, "what is known is not put again"
+    file.write_text(file.read_text().replace("j2,0.2", "j2,word"))
+    with pytest.raises(InvalidFile, match="line 14"):
+        put_stock(local_node(settings), settings)

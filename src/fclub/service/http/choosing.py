@@ -97,18 +97,18 @@ class Chooser:
         return Offer(rows, there, ids, self.node.catalogue.version, known=not given)
 
     def _catalogued(self, ids: list[str]) -> Matrix:
-        catalogue = self.node.catalogue
-        unknown = next((key for key in ids if key not in catalogue), None)
-        if unknown is not None:
+        places = self.node.catalogue.places(ids)
+        if places.min() < 0:
+            unknown = ids[int(places.argmin())]
             raise InvalidInput(f"there is no item {unknown!r} in the catalogue", unknown)
-        return catalogue.offer().items[[catalogue.place(key) for key in ids]]
+        return self.node.catalogue.offer().items[places]
 
     def _without(self, offer: Offer, exclude: Iterable[str]) -> Offer:
         """Ids that are not on offer are excluded already."""
         there = offer.there.copy()
         if offer.whole:
-            catalogue = self.node.catalogue
-            there[[catalogue.place(key) for key in exclude if key in catalogue]] = False
+            places = self.node.catalogue.places(list(exclude))
+            there[places[places >= 0]] = False
         else:
             gone = set(exclude)
             there[[place for place, key in enumerate(offer.ids) if key in gone]] = False

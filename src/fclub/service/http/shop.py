@@ -55,7 +55,7 @@ class Shop:
             raise TooLarge(f"at most {self.http.max_batch} items may be put at once")
         ids, catalogue = [item.id for item in items], self.node.catalogue
         check_ids(ids)
-        if len(catalogue) + sum(key not in catalogue for key in ids) > self.http.max_catalogue:
+        if len(catalogue) + int((catalogue.places(ids) < 0).sum()) > self.http.max_catalogue:
             raise TooLarge(f"the catalogue may have {self.http.max_catalogue} items")
         rows = features_of([item.features for item in items], self.dim)
         inserted = self.node.put_items(ids, rows)

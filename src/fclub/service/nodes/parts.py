@@ -27,7 +27,7 @@ from fclub.service.nodes.local_node import Forgotten, LocalNode
 from fclub.service.nodes.node import RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
 from fclub.service.store.backup import backup_store, describe
-from fclub.service.store.items_file import AT_ONCE, read_items
+from fclub.service.store.items_file import check_items_file, read_items
 from fclub.service.store.store import UNREADABLE, Store, read_meta
 
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
@@ -128,13 +128,16 @@ def stock(node: LocalNode, settings: LocalSettings) -> None:
     """Put the items of a file into the catalogue; those that are not in the file stay."""
     path, catalogue, most = Path(str(settings.catalogue)), node.catalogue, settings.http.max_catalogue
     try:
-        ids, rows = read_items(path, settings.model.dim)
-        if len(catalogue) + sum(key not in catalogue for key in ids) > most:
+        fresh = 0
+        for ids in check_items_file(path, settings.model.dim):
+            fresh += int((catalogue.places(ids) < 0).sum())
+        if len(catalogue) + fresh > most:
             raise InvalidFile(f"{path}: the catalogue may have {most} items (http.max_catalogue)")
-        new, features = catalogue.news(ids, rows)
-        for start in range(0, len(new), AT_ONCE):
-            part = slice(start, start + AT_ONCE)
-            node.put_items(new[part], features[part])
+        catalogue.reserve(fresh)
+        for ids, rows in read_items(path, settings.model.dim):
+            new, features = catalogue.news(ids, rows)
+            if new:
+                node.put_items(new, features)
             node.commit()
     except FclubError:
         node.store.close()

@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fclub.core.types import Flags, Floats, Matrix
+from fclub.core.types import Flags, Floats, Indices, Matrix
+from fclub.service.store.ids import Ids
 from fclub.service.store.store import Changes, Store
 
 LEAST_ROOM = 64
+READ_AT_ONCE = 4096
+"""Stored items that are objects at a time."""
 
 
 class Offer(NamedTuple):
@@ -41,35 +44,42 @@ class Catalogue:
     def __init__(self, store: Store, dim: int, keep: bool = False) -> None:
         self._store, self._dim = store, dim
         self.version = int(store.get("catalogue") or 0)
-        stored = store.reader.execute("SELECT EXISTS (SELECT 1 FROM offers)").fetchone()[0]
-        self._keep = keep or bool(stored)
-        ids, features = [], bytearray()
-        for key, row in store.reader.execute("SELECT id, features FROM items ORDER BY id"):
-            ids.append(key)
-            features += row
-        self._arrange(ids, np.frombuffer(features).reshape(-1, dim))
+        offered = store.reader.execute("SELECT EXISTS (SELECT 1 FROM offers)").fetchone()[0]
+        self._keep = keep or bool(offered)
+        read = store.reader.execute
+        (count,) = read("SELECT count(*) FROM items").fetchone()
+        self._ids, self._count = Ids(), 0
+        self._items, self._there = self._room(count)
+        stored = read("SELECT id, features FROM items ORDER BY id")
+        while some := stored.fetchmany(READ_AT_ONCE):
+            rows = np.frombuffer(b"".join([row for _, row in some])).reshape(-1, dim)
+            self._add([key for key, _ in some], rows)
 
-    def _arrange(self, ids: list[str], features: Matrix, more: int = 0) -> None:
-        """New arrays of these items, with room for more."""
-        count = len(ids)
-        room = max(LEAST_ROOM, (count + more) * 5 // 4)
-        self._items, self._there = np.zeros((room, self._dim)), np.zeros(room, dtype=np.bool_)
-        self._items[:count], self._there[:count] = features, True
-        self._ids, self._row_of = ids, {key: row for row, key in enumerate(ids)}
+    def _room(self, count: int) -> tuple[Matrix, Flags]:
+        """Arrays for so many items and a few more."""
+        room = max(LEAST_ROOM, count * 9 // 8)
+        return np.zeros((room, self._dim)), np.zeros(room, dtype=np.bool_)
+
+    def _add(self, ids: Sequence[str], features: Matrix) -> None:
+        """New rows, for which there is room."""
+        rows = slice(len(self._ids), len(self._ids) + len(ids))
+        self._items[rows], self._there[rows] = features, True
+        self._ids.extend(ids)
+        self._count += len(ids)
 
     def __len__(self) -> int:
-        return len(self._row_of)
+        return self._count
 
     def __contains__(self, key: object) -> bool:
-        return key in self._row_of
+        return isinstance(key, str) and bool(self.places([key])[0] >= 0)
 
-    def place(self, key: str) -> int:
-        """The place of a known item in `offer`."""
-        return self._row_of[key]
+    def places(self, ids: Sequence[str]) -> Indices:
+        """The places of items in `offer`, −1 for those that there are not."""
+        return self._ids.find(ids, self._there)
 
     def features(self, key: str) -> Floats | None:
-        row = self._row_of.get(key)
-        return None if row is None else self._items[row]
+        (row,) = self.places([key])
+        return None if row < 0 else self._items[row]
 
     def offer(self) -> Offer:
         """Everything that there is now."""
@@ -79,30 +89,35 @@ class Catalogue:
 
     def news(self, ids: Sequence[str], features: Matrix) -> tuple[list[str], Matrix]:
         """Those of the items that are not known with the same features."""
-        places = np.array([self._row_of.get(key, -1) for key in ids])
+        places = self.places(ids)
         known = (self._items[places] == features).all(axis=1) & (places >= 0)
         return [ids[k] for k in np.flatnonzero(~known).tolist()], features[~known]
 
     def put(self, ids: Sequence[str], features: Matrix, changes: Changes) -> int:
         """Insert or replace items; returns how many are new."""
-        known = len(self)
-        self._change([key for key in ids if self._remove(key)], changes)
+        places = self.places(ids)
+        replaced = places >= 0
+        self._change([ids[k] for k in np.flatnonzero(replaced).tolist()], changes)
+        self._remove(places[replaced])
         rows = [(key, row.tobytes(), self.version) for key, row in zip(ids, features, strict=True)]
         changes.write_each("INSERT OR REPLACE INTO items VALUES (?, ?, ?)", rows)
         self._make_room(len(ids))
-        first, last = len(self._ids), len(self._ids) + len(ids)
-        self._items[first:last], self._there[first:last] = features, True
-        self._row_of |= zip(ids, range(first, last), strict=True)
-        self._ids.extend(ids)
-        return len(self) - known
+        self._add(ids, features)
+        return len(ids) - int(replaced.sum())
 
     def delete(self, key: str, changes: Changes) -> bool:
         """Whether there was such an item."""
-        if not self._remove(key):
+        places = self.places([key])
+        if places[0] < 0:
             return False
+        self._remove(places)
         self._change([key], changes)
         changes.write("DELETE FROM items WHERE id = ?", key)
         return True
+
+    def _remove(self, places: Indices) -> None:
+        self._there[places] = False
+        self._count -= len(places)
 
     def _change(self, gone: list[str], changes: Changes) -> None:
         """A new version, in which these are not there any more as they were."""
@@ -112,18 +127,22 @@ class Catalogue:
             sql = "INSERT INTO former SELECT id, since, ?, features FROM items WHERE id = ?"
             changes.write_each(sql, [(self.version, key) for key in gone])
 
-    def _remove(self, key: str) -> bool:
-        row = self._row_of.pop(key, None)
-        if row is None:
-            return False
-        self._there[row] = False
-        return True
+    def reserve(self, more: int) -> None:
+        """Make room for many items at once, which will be put in portions."""
+        self._make_room(more)
 
     def _make_room(self, more: int) -> None:
         """Marked rows are left out when everything moves."""
-        if len(self._ids) + more > len(self._items):
-            rows = np.fromiter(self._row_of.values(), dtype=np.int64, count=len(self))
-            self._arrange(list(self._row_of), self._items[rows], more)
+        if len(self._ids) + more <= len(self._items):
+            return
+        count, rows = len(self._ids), np.flatnonzero(self._there)
+        items, there = self._room(self._count + more)
+        if self._count < count:
+            items[: len(rows)], self._ids = self._items[rows], self._ids.keep(rows)
+        else:
+            items[:count] = self._items[:count]
+        there[: len(rows)] = True
+        self._items, self._there = items, there
 
     def stored(self, after: str, most: int) -> list[tuple[str, bytes]]:
         """Ids and features of the next items on disk, in the order of their ids."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
-from itertools import islice
+import warnings
+from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -19,44 +22,82 @@ AT_ONCE = 10_000
 """Lines that are texts at a time: as numbers they take a tenth of the memory."""
 
 
-def read_items(path: Path, dim: int) -> tuple[list[str], Matrix]:
-    """Ids and features, each id once; a fault is named with its line."""
-    ids: list[str] = []
-    parts: list[Matrix] = []
+class Reader(Protocol):
+    """What `csv.reader` gives."""
+
+    line_num: int
+
+    def __next__(self) -> list[str]: ...
+
+
+def read_items(path: Path, dim: int) -> Iterator[tuple[list[str], Matrix]]:
+    """Ids and features, some at a time; a fault is named with its line."""
+    line = 2
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            lines = csv.reader(file)
-            head = next(lines, [])
+            head = next(csv.reader(file), [])
             if len(head) != dim + 1 or head[0] not in IDS:
                 raise InvalidFile(
                     f"{path}: the first line must be {IDS[0]} and {dim} names of features"
                 )
-            while rows := list(islice(lines, AT_ONCE)):
-                parts.append(_features(path, rows, len(ids) + 2, dim))
-                ids += [row[0] for row in rows]
+            while lines := list(islice(file, AT_ONCE)):
+                try:
+                    yield _read_plain(lines, dim)
+                    line += len(lines)
+                except (ValueError, InvalidFeatures, DeprecationWarning):
+                    records = csv.reader(chain(lines, file))
+                    yield _read_any(path, records, len(lines), line, dim)
+                    line += records.line_num
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidFile(f"{path}: {error}") from None
-    if not ids:
+    if line == 2:
         raise InvalidFile(f"{path}: there is no item")
-    if not all(ids) or len(set(ids)) != len(ids):
-        raise InvalidFile(f"{path}: every item needs an id of its own")
-    return ids, np.concatenate(parts)
 
 
-def _features(path: Path, rows: list[list[str]], first: int, dim: int) -> Matrix:
-    """All at once; only when that fails, line by line to find out where."""
-    try:
-        return _read(rows, dim)
-    except (ValueError, InvalidFeatures):
-        for line, row in enumerate(rows, start=first):
-            try:
-                _read([row], dim)
-            except (ValueError, InvalidFeatures) as error:
-                raise InvalidFile(f"{path}, line {line}: {error}") from None
-        raise
+def check_items_file(path: Path, dim: int) -> Iterator[list[str]]:
+    """Read all of it, for faults; gives the ids, some at a time."""
+    known: set[str] = set()
+    count = 0
+    for ids, _ in read_items(path, dim):
+        known |= set(ids)
+        count += len(ids)
+        if "" in known or len(known) < count:
+            raise InvalidFile(f"{path}: every item needs an id of its own")
+        yield ids
 
 
-def _read(rows: list[list[str]], dim: int) -> Matrix:
-    if {len(row) for row in rows} != {dim + 1}:
+def _read_any(
+    path: Path, records: Reader, lines: int, first: int, dim: int
+) -> tuple[list[str], Matrix]:
+    """Record by record, to take quotes apart or to find out where a fault is."""
+    ids: list[str] = []
+    rows: list[Matrix] = []
+    while records.line_num < lines:
+        line = first + records.line_num
+        row = next(records)
+        try:
+            rows.append(_read(row, dim))
+        except (ValueError, InvalidFeatures) as error:
+            raise InvalidFile(f"{path}, line {line}: {error}") from None
+        ids.append(row[0])
+    return ids, np.concatenate(rows)
+
+
+def _read_plain(lines: list[str], dim: int) -> tuple[list[str], Matrix]:
+    """Without quotes, a line is an id and the numbers behind its first comma."""
+    parts = [line.rstrip("\r\n").partition(",") for line in lines]
+    texts = [numbers for _, _, numbers in parts]
+    if any(text.count(",") != dim - 1 or '"' in text for text in texts):
+        raise ValueError("not as plain as that")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)
+        values = np.fromstring(",".join(texts), sep=",")
+    if len(values) != dim * len(lines) or any('"' in key for key, _, _ in parts):
+        raise ValueError("not as plain as that")
+    return [key for key, _, _ in parts], as_items(values.reshape(-1, dim), dim)
+
+
+def _read(row: list[str], dim: int) -> Matrix:
+    if len(row) != dim + 1:
         raise InvalidFeatures(f"expected {dim + 1} fields")
-    return as_items(np.array([row[1:] for row in rows], dtype=np.float64), dim)
+    return as_items(np.array([row[1:]], dtype=np.float64), dim)
