@@ -76,10 +76,11 @@ def make_rivals(make_twin: Callable[[], Environment], seed: int) -> list[Rival]:
 
 @dataclass
 class Earned:
-    """Sums over visits."""
+    """Sums over visits; `squares` are those of the regret, from which follows how sure its mean is."""
 
     reward: float = 0.0
     regret: float = 0.0
+    squares: float = 0.0
 
 
 @dataclass
@@ -98,6 +99,7 @@ class Tally:
             earned = self.policies.setdefault(name, Earned())
             earned.reward += outcome.reward
             earned.regret += outcome.regret
+            earned.squares += outcome.regret**2
 
     @property
     def earned(self) -> Earned:

@@ -19,7 +19,7 @@ UP = "up --policy fclub-plus --servers 6 --users 24 --rate 100 --no-browser --di
 DEMO = "demo --rounds 10000 --seeds 2 --no-open --out"
 FIGURES = ("regret", "communication", "ari")
 VISITS = 3500
-TOLD = "document.getElementById('visits').textContent"
+TOLD = "document.getElementById('verdict').textContent.match(/After ([0-9,]+) visits/)?.[1] ?? '0'"
 SECONDS = 300
 
 
@@ -37,7 +37,7 @@ def picture_of_the_page(folder: Path) -> None:
         hub = json.loads(addresses.read_text())["global"]
         with chromium.chromium() as driver:
             chromium.look_at(driver, f"{hub['url']}/#token={hub['token']}")
-            enough = f"return parseInt({TOLD}.replace(',', '')) > {VISITS}"
+            enough = f"return parseInt(({TOLD}).replace(',', '')) > {VISITS}"
             chromium.wait_for(driver, enough, SECONDS)
             shot = chromium.screenshot(driver, "readme", 1280)
         shutil.copy(shot, IMAGES / "dashboard.png")

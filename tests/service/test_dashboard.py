@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from fclub.core.paper.federation import GlobalClusters
 from fclub.core.paper.ucb import events_limit
+from fclub.core.statistics import Statistics
 from fclub.environments.synthetic import Synthetic
 from fclub.environments.world import HALF
 from fclub.parameters import Parameter
@@ -119,7 +120,8 @@ def test_the_global_view_counts_what_was_exchanged(pump: Pump) -> None:
         assert server["uploads"] == sent > 0
     assert sum(server["downloads"] for server in state["servers"]) == sample["downloads"]
     assert sample["total"] <= sample["limit"]
-    assert len(state["map"]["members"]) == sum(len(n.server.ids) for n in pump.locals.values())
+    assert len(state["members"]) == sum(len(n.server.ids) for n in pump.locals.values())
+    assert sum(server["released"] for server in state["servers"]) == sample["reported"]
     assert view.changes() == []
 
 
@@ -159,8 +161,9 @@ def test_a_stream_spends_less_than_its_budget(tmp_path: Path) -> None:
         assert spent["epsilon"] <= privacy["server"]["epsilon"] <= 1.0
         assert spent["epsilon"] <= spent["strict"]
     known = GlobalView(pump.hub, pump.model).state()["privacy"]
-    assert known["stream"] == {key: privacy["streams"][0][key] for key in known["stream"]}
-    assert known["server"]["share"] >= privacy["server"]["share"], "the global server knows a limit"
+    assert known["claimed"] == privacy["claimed"]
+    limit = known["servers"]["s0"]["share"]
+    assert limit >= privacy["server"]["share"], "the global server knows a limit"
     assert privacy["phases"] == pump.hub.server.phase
     pump.close()
 
@@ -173,16 +176,59 @@ def test_plus_servers_are_shown_in_the_same_words(tmp_path: Path, name: str) -> 
     play(pump, 800)
     hub, node = GlobalView(pump.hub, pump.model), pump.locals["s0"]
     state, local = hub.state(), LocalView(node, pump.model, Monitor("local")).state()
-    assert state["phase"]["next"] is None
+    assert state["phase"] is None
     assert "limit" not in hub.sample()
-    assert len(state["map"]["members"]) > 0
+    assert len(state["members"]) > 0
     assert sum(one["own"] for one in local["clusters"]) == node.feedbacks
     if name == "fclub-plus":
         assert state["privacy"] is local["privacy"] is None
     else:
-        assert state["privacy"]["server"]["share"] == pytest.approx(1.0)
+        assert state["privacy"]["servers"]["s0"]["share"] == pytest.approx(1.0)
+        assert (state["privacy"]["unit"], state["privacy"]["level"]) == ("event", "transcript")
         assert 0.0 < local["privacy"]["server"]["share"] <= 1.0 + 1e-9
         assert local["privacy"]["open"] == len(local["privacy"]["streams"]) > 0
+    pump.close()
+
+
+def test_nothing_is_spent_before_anything_has_left(tmp_path: Path) -> None:
+    """Both pages say so, and the local one says what it waits for."""
+    pump = Pump(tmp_path, Model(policy="cdp-fclub-plus", dim=10, constant=HALF), servers=2)
+    play(pump, 20)
+    hub, local = (
+        GlobalView(pump.hub, pump.model),
+        LocalView(pump.locals["s0"], pump.model, Monitor("l")),
+    )
+    shown, own = hub.state(), local.state()
+    assert [spent["share"] for spent in shown["privacy"]["servers"].values()] == [0.0, 0.0]
+    assert own["privacy"]["server"]["share"] == 0.0
+    assert own["messages"] == 0
+    assert "a server of up to 64 users keeps to itself. It has 4." in own["next"]
+    assert "all data of one user and covers all messages, for ever." in own["privacy"]["covers"]
+    assert shown["notes"] == [{"good": True, "text": "All 2 local servers are heard and trusted."}]
+    assert own["notes"][0]["good"]
+    pump.close()
+
+
+def test_pages_and_answers_number_clusters_alike(tmp_path: Path) -> None:
+    parameters: dict[str, Parameter] = {"few": 2, "types": 6}
+    model = Model(policy="cdp-fclub-plus", dim=10, constant=HALF, parameters=parameters)
+    pump = Pump(tmp_path, model, servers=2, noise=DiscreteNoise())
+    play(pump, 80)
+    state = GlobalView(pump.hub, pump.model).state()
+    assert [(group["number"], group["kind"]) for group in state["groups"]] == [
+        (k, "type") for k in range(6)
+    ]
+    spent = state["privacy"]["servers"]
+    for name, node in pump.locals.items():
+        local = LocalView(node, pump.model, Monitor("local")).state()
+        known = {group["number"] for group in state["groups"]}
+        assert {one["group"] for one in local["clusters"]} <= known
+        assert 0.0 < local["privacy"]["server"]["share"] <= spent[name]["share"] + 1e-9 < 1.0
+        assert "visits on average" in local["next"]
+        for row in range(len(node.rows)):
+            served = local["clusters"][int(node.server.served_by[row])]
+            assert served["users"] > 0
+    assert GlobalView(pump.hub, pump.model).changes() == [], "types are not merged"
     pump.close()
 
 
@@ -250,6 +296,7 @@ def test_a_large_federation_is_described_quickly(pump: Pump) -> None:
     """Fifty servers and two thousand local clusters: an event of well under a megabyte."""
     rng = np.random.default_rng(0)
     pump.hub.server.members = [(k % 2, k) for k in range(2000)]
+    pump.hub.server.released = [Statistics.zeros(DIM)] * 2000
     pump.hub.server.clusters = GlobalClusters.zeros(rng.integers(0, 300, 2000), DIM)
     assert len(json.dumps(GlobalView(pump.hub, pump.model).state())) < 200_000
 

@@ -20,6 +20,7 @@ import pytest
 from tests.browser import chromium as browser
 
 from fclub.core.paper.federation import GlobalClusters
+from fclub.core.statistics import Statistics
 from fclub.service.http.global_app import GlobalService
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.wire import DirectWire
@@ -54,13 +55,14 @@ def simulated_hub(path: Path, model: Model, servers: int) -> Iterator[tuple[http
 
 
 def shuffle(node: Any, seed: int, servers: int, clusters: int, groups: int) -> None:
-    """All local clusters find new partners."""
+    """All local clusters find new partners, at once for the server that looks at them meanwhile."""
     rng = np.random.default_rng(seed)
     group = np.concatenate([np.arange(groups), rng.integers(0, groups, clusters - groups)])
     state = GlobalClusters.zeros(group, DIM)
     state.counts[:] = rng.integers(0, 10_000, groups)
-    node.server.members = [(k % servers, k) for k in range(clusters)]
-    node.server.clusters = state
+    members = [(k % servers, k) for k in range(clusters)]
+    released = [Statistics.zeros(DIM)] * clusters
+    vars(node.server).update(members=members, released=released, clusters=state)
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +104,17 @@ def value_in(metrics: str, name: str) -> float:
 def test_merges_and_splits_are_seen_as_they_happen(driver: Any, pages: dict[str, str]) -> None:
     browser.look_at(driver, pages["global"])
     for kind in ("merged", "split"):
-        script = f"return document.getElementById('changes').textContent.includes('{kind}')"
+        script = f"return document.getElementById('events').textContent.includes('{kind}')"
         browser.wait_for(driver, script, LIVE_SECONDS)
     drawn = driver.execute_script(
         "return document.querySelector('#map svg').getAttribute('aria-label')"
     )
     assert drawn.startswith("2 servers, ")
-    browser.wait_for(driver, "return !document.getElementById('visitors').hidden")
-    assert "linucb" in browser.text_of(driver, "visits")
+    verdict = "return document.getElementById('verdict').textContent.includes('one model per user')"
+    browser.wait_for(driver, verdict)
+    assert "random choice loses" in browser.text_of(driver, "verdict")
+    axes = "return [...document.querySelectorAll('#learning .axis')].map(axis => axis.textContent)"
+    assert driver.execute_script(axes) == ["regret per visit", "visits"]
 
 
 @pytest.mark.parametrize(
@@ -175,6 +180,30 @@ def test_a_term_is_explained_to_the_keyboard(driver: Any, pages: dict[str, str])
     browser.wait_for(driver, "return document.querySelector('[popover]:popover-open') !== null")
     term.send_keys(Keys.ESCAPE)
     browser.wait_for(driver, "return document.querySelector('[popover]:popover-open') === null")
+
+
+@pytest.mark.parametrize("page", ["global", "s0"])
+def test_signed_out_a_page_claims_nothing(driver: Any, pages: dict[str, str], page: str) -> None:
+    driver.get("about:blank")
+    driver.get(pages[page].split("#")[0])
+    driver.execute_script("sessionStorage.clear()")
+    driver.refresh()
+    browser.wait_for(driver, "return document.getElementById('sign-in').open")
+    shown = driver.execute_script("return document.querySelector('main').innerText")
+    assert "noise" not in shown
+    assert "Promised" not in shown
+    assert not re.search(r"\d", shown)
+
+
+def test_clusters_are_numbered_as_the_answers_number_them(driver: Any, pages: dict[str, str]) -> None:
+    browser.look_at(driver, pages["s0"])
+    cells = "document.querySelectorAll('#cluster-rows td:first-child')"
+    rows = f"return [...{cells}].map(cell => cell.textContent)"
+    browser.wait_for(driver, f"{rows}.length > 0")
+    url, token = pages["s0"].split("/#token=")
+    headers = {"Authorization": f"Bearer {token}"}
+    known = {one["cluster"] for one in httpx.get(f"{url}/v1/clusters", headers=headers).json()}
+    assert {int(number) for number in driver.execute_script(rows)} <= known
 
 
 def test_a_wrong_token_is_asked_for_again(driver: Any, pages: dict[str, str]) -> None:

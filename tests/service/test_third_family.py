@@ -23,12 +23,14 @@ from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Decoder, Message, PhaseStart, encode
 from fclub.protocol.paper.global_server import PhaseClock
 from fclub.protocol.seam import (
+    OBSERVATIONS,
     AtOnce,
     Beginning,
     Bound,
     Constants,
     GlobalOverview,
     LocalOverview,
+    Outlook,
     Place,
     Shape,
     State,
@@ -133,6 +135,10 @@ class LonelyLocal(AtOnce):
     def overview(self) -> list[LocalOverview]:
         return [LocalOverview(None, None, 1, int(n), 0, int(n), 1) for n in self.counts]
 
+    @property
+    def outlook(self) -> Outlook:
+        return Outlook(OBSERVATIONS, self.waiting, 1)
+
     def state(self) -> State:
         return flatten(self.users), {"told": self.told}
 
@@ -183,6 +189,9 @@ class LonelyGlobal:
 
     def limit(self, clusters: int) -> float | None:
         return None
+
+    def paid_by(self, server: int) -> float:
+        return 0.0
 
     def overview(self) -> list[GlobalOverview]:
         return []

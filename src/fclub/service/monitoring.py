@@ -66,7 +66,12 @@ class Traffic:
     def __init__(self) -> None:
         self.routes: dict[str, RouteTraffic] = {}
         self.decisions = self.feedback = 0
-        self.rewards = 0.0
+        self.rewards = self.squares = 0.0
+
+    def learned(self, reward: float) -> None:
+        self.feedback += 1
+        self.rewards += reward
+        self.squares += reward**2
 
     def route(self, path: str) -> RouteTraffic:
         return self.routes.setdefault(path, RouteTraffic())

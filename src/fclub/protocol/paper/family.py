@@ -166,7 +166,7 @@ class PaperFamily:
         if ledger is None:
             return None
         self._accounts(ledger, "any").report(phase=1, cluster=0, observations=1)
-        return Price(ledger.mu, phases_add_up=True, distance=ledger.distance)
+        return Price(ledger.mu, ledger.distance)
 
     def clock(self) -> PhaseClock:
         return PhaseClock()

@@ -110,6 +110,10 @@ class PaperGlobal:
         rows = zip(self.members, self.released, strict=True)
         return sum(st.count for (owner, _), st in rows if owner == server)
 
+    def paid_by(self, server: int) -> float:
+        """Every phase releases all data again."""
+        return float(self.phase if self.released_by(server) else 0)
+
     def overview(self) -> list[GlobalOverview]:
         return global_overview(self.members, self.clusters.group, self.clusters.counts)
 

@@ -39,7 +39,7 @@ from fclub.protocol.paper.accounts import Accounts
 from fclub.protocol.paper.detection import Detector, serve_guests
 from fclub.protocol.paper.messages import ClusterStatistics, Download, Plan, Report, Upload
 from fclub.protocol.paper.staged import Staged
-from fclub.protocol.seam import AtOnce, Beginning, Bound, LocalOverview, Slotted, State
+from fclub.protocol.seam import CHANGE, AtOnce, Beginning, Bound, LocalOverview, Outlook, Slotted, State
 
 
 class PaperLocal(AtOnce):
@@ -334,6 +334,11 @@ class PaperLocal(AtOnce):
             )
             for c in range(rows)
         ]
+
+    @property
+    def outlook(self) -> Outlook:
+        """Eq. 5: when data have changed the estimate enough."""
+        return Outlook(CHANGE)
 
     def enter_uploads(self) -> None:
         """Enter what compiled code has uploaded: a tree's last leaf is the next release."""

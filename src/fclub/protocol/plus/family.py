@@ -169,7 +169,7 @@ class PlusFamily:
         """Streams are users, who are paid for once and in full."""
         if self.plan is None:
             return None
-        return Price(self.plan.mu, phases_add_up=False, distance=self.plan.distance)
+        return Price(self.plan.mu, self.plan.distance)
 
     def clock(self) -> GeometricClock:
         return GeometricClock(ratio=self.constants.ratio)

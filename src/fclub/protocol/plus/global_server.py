@@ -169,10 +169,14 @@ class PlusGlobal:
         clusters = sum(k.statistics.count for (owner, _), k in self.known.items() if owner == server)
         return clusters + self.types.released_by(server)
 
+    def paid_by(self, server: int) -> float:
+        """A user's stream is paid once."""
+        return float(self.released_by(server) > 0)
+
     def overview(self) -> list[GlobalOverview]:
         """The clusters of the last merge."""
         members = [member for member in self.group if member in self.known]
-        group = number_by_first(np.array([self.group[member] for member in members], dtype=np.int64))
+        group = np.array([self.group[member] for member in members], dtype=np.int64)
         weights = np.array([self.known[member].statistics.count for member in members])
         return global_overview(members, group, np.bincount(group, weights)) + self.types.overview()
 

@@ -16,7 +16,7 @@ from fclub.protocol.plus.slots import period_start
 from fclub.protocol.plus.type_local import Crowd, TypeLocal
 from fclub.protocol.plus.type_messages import Released
 from fclub.protocol.plus.user_local import UserLocal
-from fclub.protocol.seam import Beginning, Bound, LocalOverview, Slotted, State
+from fclub.protocol.seam import USERS, Beginning, Bound, LocalOverview, Outlook, Slotted, State
 
 
 class GrowingLocal:
@@ -149,6 +149,10 @@ class GrowingLocal:
     def overview(self) -> list[LocalOverview]:
         return self.server.overview()
 
+    @property
+    def outlook(self) -> Outlook:
+        return self.server.outlook
+
     def state(self) -> State:
         arrays, values = self.server.state()
         return arrays, values | {"types": self._clusters is None, "outdated": self._outdated}
@@ -199,6 +203,13 @@ class GrowingUsers(GrowingLocal):
             self.arrived += 1
         else:
             self.grown.arrive()
+
+    @property
+    def outlook(self) -> Outlook:
+        """Few users keep to themselves."""
+        if self.grown is None:
+            return Outlook(USERS, len(self.counts), self.few + 1, releases=self.plan.releases)
+        return self.grown.outlook
 
     def due_slot(self) -> int | None:
         return None if self.grown is None else self.grown.due_slot()

@@ -36,7 +36,18 @@ from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.messages import Digest, News, ReleasedSums, Shares, check_share, read_released
 from fclub.protocol.plus.releases import Releases, variances_by_entry
 from fclub.protocol.plus.rules import PlusRules
-from fclub.protocol.seam import AtOnce, Beginning, Bound, LocalOverview, Slotted, State
+from fclub.protocol.seam import (
+    NOTHING,
+    OBSERVATIONS,
+    AtOnce,
+    Beginning,
+    Bound,
+    LocalOverview,
+    Outlook,
+    Slotted,
+    State,
+    part_known,
+)
 
 EFFORT = 40_000
 """User visits per detection: fewer sweeps where there are many users."""
@@ -349,7 +360,14 @@ class PlusLocal(AtOnce):
             others=int(others),
             waiting=max(0, own - sum(self.told.get(number, 0) for number in ids)),
             shared_by=int(sharing) + 1,
+            known=part_known(self.serving.covariance[users].mean(axis=0), self.population.covariance),
         )
+
+    @property
+    def outlook(self) -> Outlook:
+        if not self.rules.share:
+            return Outlook(NOTHING)
+        return Outlook(OBSERVATIONS, self.observations, self.clock.next_start if self.clock else None)
 
     def state(self) -> State:
         outside = self.outside.values()

@@ -133,7 +133,7 @@ class UserFamily(PlusFamily):
     def price(self) -> Price:
         """A stream is the slots of a server."""
         distance = self.slots.mechanism.distance(self.slots.releases)
-        return Price(self.slots.mu, phases_add_up=False, distance=distance)
+        return Price(self.slots.mu, distance)
 
     def local_server(
         self, place: Place, users: MixtureRound, live: bool

@@ -18,7 +18,7 @@ from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.noise import NoiseSource
 from fclub.privacy.slots import SlotPlan, draw_whole
 from fclub.protocol.plus.type_messages import Release, write_noised
-from fclub.protocol.seam import State
+from fclub.protocol.seam import VISITS_PER_USER, Outlook, State
 
 PERIOD = 1 << 20
 """No period has so many slots."""
@@ -87,6 +87,12 @@ class SlotReleases:
         if slot is None or self.ledger.is_open(self.stream):
             return slot
         return slot if self.ledger.admits(self.plan.mechanism, 1.0, self.period) else None
+
+    def outlook(self, visits: int, users: int) -> Outlook:
+        """At which mean number of visits the next slot is due."""
+        used, plan = self.following, self.plan
+        at = plan.visits[used] if used < plan.releases else None
+        return Outlook(VISITS_PER_USER, (visits - self.began) / max(users, 1), at, used, plan.releases)
 
     def begin_period(self, number: int, users: Packed, visits: int) -> None:
         """Budget and contributions begin again; what was observed before is never released again."""

@@ -22,7 +22,7 @@ from fclub.protocol.plus.type_messages import (
     to_bytes,
     write_sums,
 )
-from fclub.protocol.seam import Beginning, GlobalOverview, State
+from fclub.protocol.seam import TYPE, Beginning, GlobalOverview, State
 
 
 class TypeHub:
@@ -121,7 +121,9 @@ class TypeHub:
         total = self._visits(self._added(list(self.sums.values())))
         observed, members = [round(float(visits)) for visits in total], sorted(self.sums)
         return [
-            GlobalOverview(count, [(server, k) for server in members])
+            GlobalOverview(
+                count, [(server, k) for server in members], k, TYPE, count / max(sum(observed), 1)
+            )
             for k, count in enumerate(observed)
             if count
         ]

@@ -38,7 +38,19 @@ from fclub.protocol.plus.type_messages import (
     to_bytes,
     write_sums,
 )
-from fclub.protocol.seam import Beginning, Bound, LocalOverview, Slotted, State, nothing
+from fclub.protocol.seam import (
+    NOTHING,
+    OBSERVATIONS,
+    TYPE,
+    Beginning,
+    Bound,
+    LocalOverview,
+    Outlook,
+    Slotted,
+    State,
+    nothing,
+    part_known,
+)
 
 EXCHANGES = 3
 """How often servers send their sums in a phase; each time the types of all servers move."""
@@ -386,7 +398,8 @@ class TypeLocal:
         types, told = self.rules.types, bool(self.ids)
         users = np.bincount(self.labels, minlength=types)
         own = np.bincount(self.labels, weights=self.counts, minlength=types)
-        sent = np.rint(self.sums.visits) * told
+        sent, beliefs = np.rint(self.sums.visits) * told, self.beliefs
+        weights = (beliefs.users + 1.0) / (beliefs.users + 1.0).sum()
         return [
             LocalOverview(
                 cluster=k if told else None,
@@ -396,6 +409,9 @@ class TypeLocal:
                 others=round(float(self.others.visits[k])),
                 waiting=max(int(own[k] - sent[k]), 0),
                 shared_by=1 + self.sharing,
+                kind=TYPE,
+                weight=float(weights[k]),
+                known=part_known(beliefs.uncertainty[k], beliefs.covariance),
             )
             for k in range(types)
         ]
@@ -403,6 +419,14 @@ class TypeLocal:
     @property
     def by_user(self) -> tuple[str, ...]:
         return tuple(flatten(self.crowd, "crowd."))
+
+    @property
+    def outlook(self) -> Outlook:
+        if not self.share:
+            return Outlook(NOTHING)
+        first = FIRST_PHASE * len(self.labels)
+        at = max(first, self.clock.next_start) if self.clock else None
+        return Outlook(OBSERVATIONS, self.observations, at)
 
     def state(self) -> State:
         """A part that was taken must have been added before."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fclub.core.packing import flatten, rebuild
 from fclub.core.plus.type_filter import (
     FilterRules,
@@ -27,7 +29,7 @@ from fclub.protocol.plus.type_messages import (
     read_noised,
     write_types,
 )
-from fclub.protocol.seam import Beginning, GlobalOverview, State
+from fclub.protocol.seam import TYPE, Beginning, GlobalOverview, State, part_known
 
 KEPT = 64
 """Versions of the centres that are kept: a release taken at older ones says nothing."""
@@ -137,14 +139,27 @@ class UserGlobal:
         """Visits, which are public."""
         return self.told[server][-1] if server in self.told else 0
 
+    def paid_by(self, server: int) -> float:
+        """Slots are paid one by one; those that were left out cost nothing."""
+        return (self.told[server][1] + 1) / self.plan.releases if server in self.told else 0.0
+
     def overview(self) -> list[GlobalOverview]:
         """All types, with visits in proportion to their shares; together they are all visits."""
         if not self.told:
             return []
         counts = [int(self.reported * share) for share in self.types.shares]
         counts[0] += self.reported - sum(counts)
+        members, d, first = sorted(self.told), self.rules.dim, np.diag(self.rules.spread)
+        parts = [slice(k * d, (k + 1) * d) for k in range(self.rules.types)]
         return [
-            GlobalOverview(count, [(server, k) for server in sorted(self.told)])
+            GlobalOverview(
+                observations=count,
+                members=[(server, k) for server in members],
+                number=k,
+                kind=TYPE,
+                weight=float(self.types.shares[k]),
+                known=part_known(self.types.covariance[parts[k], parts[k]], first),
+            )
             for k, count in enumerate(counts)
         ]
 

@@ -22,7 +22,7 @@ from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.slots import SlotReleases, period_start
 from fclub.protocol.plus.type_local import PART, Crowd, TypeLocal
 from fclub.protocol.plus.type_messages import ReadTypes, Release, Released, read_types
-from fclub.protocol.seam import Beginning, Slotted, State, nothing
+from fclub.protocol.seam import NOTHING, Beginning, Outlook, Slotted, State, nothing
 
 
 class UserLocal(TypeLocal):
@@ -229,6 +229,12 @@ class UserLocal(TypeLocal):
     def ids(self) -> list[int]:
         used = self.slots is not None and self.slots.streams()
         return [*range(self.rules.types)] if used else []
+
+    @property
+    def outlook(self) -> Outlook:
+        if self.slots is None:
+            return Outlook(NOTHING)
+        return self.slots.outlook(self.visits, len(self.counts))
 
     def streams(self) -> dict[str, Stream]:
         return {} if self.slots is None else self.slots.streams()

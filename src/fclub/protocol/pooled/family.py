@@ -109,7 +109,7 @@ class PooledFamily:
 
     def price(self) -> Price:
         """A stream is a server, which is paid for once and in full."""
-        return Price(self.plan.mu, phases_add_up=False, distance=self.plan.distance)
+        return Price(self.plan.mu, self.plan.distance)
 
     def clock(self) -> GeometricClock:
         return GeometricClock(ratio=self.constants.ratio)

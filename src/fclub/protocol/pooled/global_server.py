@@ -110,6 +110,10 @@ class PooledGlobal:
     def limit(self, clusters: int) -> None:
         """Count schedules limit how often servers report, and nothing else does."""
 
+    def paid_by(self, server: int) -> float:
+        """A server is one stream."""
+        return float(self.released_by(server) > 0)
+
     def overview(self) -> list[GlobalOverview]:
         members = [(server, cluster) for server, (cluster, _, _) in self.known.items()]
         return [GlobalOverview(self.reported, members)] if members else []

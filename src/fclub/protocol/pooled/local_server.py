@@ -25,7 +25,17 @@ from fclub.protocol.plus.messages import check_share, read_released
 from fclub.protocol.plus.releases import Releases, variances_by_entry
 from fclub.protocol.pooled.messages import Others, Sums
 from fclub.protocol.pooled.rules import PooledRules
-from fclub.protocol.seam import AtOnce, Beginning, Bound, LocalOverview, Slotted, State
+from fclub.protocol.seam import (
+    OBSERVATIONS,
+    AtOnce,
+    Beginning,
+    Bound,
+    LocalOverview,
+    Outlook,
+    Slotted,
+    State,
+    part_known,
+)
 
 CLUSTER = 0
 """The id and the global cluster of everybody."""
@@ -262,7 +272,13 @@ class PooledLocal(AtOnce):
             return []
         heard, (others, _, servers) = CLUSTER if self.told else None, self.outside
         users, own = len(self.counts), self.observations
-        return [LocalOverview(heard, heard, users, own, others.count, self.waiting, servers + 1)]
+        known = part_known(self.model.covariance[0], np.linalg.inv(self.rules.prior))
+        told = heard, heard, users, own, others.count, self.waiting, servers + 1
+        return [LocalOverview(*told, known=known)]
+
+    @property
+    def outlook(self) -> Outlook:
+        return Outlook(OBSERVATIONS, self.observations, self.clock.next_start if self.clock else None)
 
     def state(self) -> State:
         others, noise, servers = self.outside

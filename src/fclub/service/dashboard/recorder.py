@@ -147,10 +147,11 @@ class View(Protocol):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What a policy has earned so far."""
+    """What a policy has earned so far; `squares` are those of the regret of every visit."""
 
     reward: float
     regret: float
+    squares: float = 0.0
 
 
 class Visitors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -180,6 +181,7 @@ class Recorder:
             for name, totals in self.visitors.policies.items():
                 found[f"reward of {name}"] = totals.reward
                 found[f"regret of {name}"] = totals.regret
+                found[f"squares of {name}"] = totals.squares
         return found
 
     def look(self) -> None:

@@ -1,19 +1,21 @@
 """What the pages show of a node.
 
-A local server shows speed, reward, clusters, whose data is in an estimate, privacy; the global server
-phase, servers, clusters, communication; both what releases cost against the claimed budget.
+Both pages answer the same four questions: does it learn, who learns with whom and how sure is that,
+what has left and what did it cost, is everything well.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from functools import lru_cache
-from math import sqrt
+from math import ceil, sqrt
 from typing import Any
 
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of, mu_of
-from fclub.protocol.seam import Family
+from fclub.privacy.levels import USER
+from fclub.protocol.seam import CLUSTER
 from fclub.service.dashboard.recorder import Change, Partition, Sample, compare
+from fclub.service.dashboard.words import global_notes, local_notes, next_sending, promise
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode, Peer
 from fclub.service.nodes.local_node import LocalNode
@@ -48,23 +50,26 @@ class LocalView:
             "decisions": traffic.decisions,
             "feedback": traffic.feedback,
             "reward": traffic.rewards,
+            "squares": traffic.squares,
             "requests": route.requests,
             "request_seconds": route.seconds,
             "lag": node.channel.sent - node.channel.confirmed,
         }
 
     def state(self) -> dict[str, Any]:
-        node = self.node
+        node, failed = self.node, self.monitor.traffic.failed()
         return {
             "name": node.name,
             "policy": self.model.policy,
-            "unanswered": node.server.unanswered,
-            "trouble": node.handshake.standing.reason,
+            "notes": local_notes(node, failed),
+            "next": next_sending(node.server.outlook),
             "begun": node.begun["reason"] if node.begun and node.begun["session"] > 1 else None,
             "latency": self.monitor.traffic.route("/v1/recommend").at_most(),
-            "clusters": [asdict(one) for one in node.overview()],
+            "clusters": [{"number": k} | asdict(one) for k, one in enumerate(node.overview())],
+            "messages": node.books.sent,
+            "waiting": node.server.waiting,
             "privacy": self._privacy(),
-            "failed": self.monitor.traffic.failed(),
+            "failed": failed,
         }
 
     def _privacy(self) -> dict[str, Any] | None:
@@ -73,9 +78,9 @@ class LocalView:
         if ledger is None:
             return None
         largest = sorted(open_now.items(), key=lambda entry: -entry[1].observations)[:SHOWN_STREAMS]
-        return {
-            "claimed": list(ledger.claimed),
-            "server": cost(ledger.mu, *ledger.claimed, ledger.distance),
+        mu = ledger.mu_of_period if ledger.unit == USER else ledger.mu
+        return promise(ledger, float(self.model.parameters.get("period") or 0.0)) | {
+            "server": cost(mu, *ledger.claimed, ledger.distance),
             "phases": len({stream.epoch for stream in ledger.streams.values()}),
             "exhausted": ledger.exhausted,
             "open": len(open_now),
@@ -83,6 +88,7 @@ class LocalView:
                 {
                     "stream": name.rpartition("/")[2],
                     "releases": one.sequence,
+                    "provision": one.mechanism.releases,
                     "observations": one.observations,
                     **cost(one.mu, *ledger.claimed, one.distance),
                 }
@@ -98,15 +104,16 @@ class GlobalView:
 
     def __init__(self, node: GlobalNode, model: Model) -> None:
         self.node, self.model = node, model
-        self.spending = Spending(node.family)
         self._partition = self.partition()
         self._most = len(self._partition)
 
     def partition(self) -> Partition:
+        """Of the clusters that servers find; types are all servers' from the start."""
         names = self.node.names
         return {
-            (names[owner], cluster): k
-            for k, group in enumerate(self.node.server.overview())
+            (names[owner], cluster): group.number
+            for group in self.node.server.overview()
+            if group.kind == CLUSTER
             for owner, cluster in group.members
         }
 
@@ -127,6 +134,7 @@ class GlobalView:
             "uploads": sent.uploads,
             "downloads": sent.downloads,
             "total": sent.total,
+            "messages": sent.messages,
             "bytes": sent.bytes,
         } | self._limit(sent.phases)
 
@@ -141,18 +149,41 @@ class GlobalView:
         return {
             "name": "global",
             "policy": self.model.policy,
-            "phase": {
+            "notes": global_notes(node),
+            "phase": None
+            if server.next_phase is None
+            else {
                 "number": server.phase,
                 "reported": server.reported,
                 "next": server.next_phase,
                 "missing": [node.names[number] for number in missing] or None,
             },
             "servers": [self._server(name, peer) for name, peer in node.peers.items()],
-            "map": {
-                "members": [[*member, k] for k, group in enumerate(groups) for member in group.members],
-                "observations": [group.observations for group in groups],
-            },
-            "privacy": self.spending.state(server.phase),
+            "groups": [
+                {
+                    "number": group.number,
+                    "kind": group.kind,
+                    "observations": group.observations,
+                    "weight": group.weight,
+                    "known": group.known,
+                }
+                for group in groups
+            ],
+            "members": [[*member, k] for k, group in enumerate(groups) for member in group.members],
+            "privacy": self._privacy(),
+        }
+
+    def _privacy(self) -> dict[str, Any] | None:
+        """What local servers have spent at most, as far as the global server can tell."""
+        ledger, price = self.node.family.ledger(seeded=False, keep=False), self.node.family.price()
+        if ledger is None or price is None:
+            return None
+        paid = {name: self.node.server.paid_by(peer.number) for name, peer in self.node.peers.items()}
+        return promise(ledger, float(self.model.parameters.get("period") or 0.0)) | {
+            "servers": {
+                name: cost(price.stream * sqrt(times), *ledger.claimed, price.distance * ceil(times))
+                for name, times in paid.items()
+            }
         }
 
     def _server(self, name: str, peer: Peer) -> dict[str, Any]:
@@ -161,6 +192,8 @@ class GlobalView:
             "name": name,
             "seen": peer.seen,
             "lag": peer.channel.sent - peer.channel.confirmed,
+            "released": self.node.server.released_by(peer.number),
+            "messages": sent.messages,
             "uploads": sent.uploads,
             "downloads": sent.downloads,
             "phases": sent.phases,
@@ -168,26 +201,6 @@ class GlobalView:
             "offences": peer.offences,
             "quarantined": peer.quarantined,
             "trouble": self.node.troubles().get(name),
-        }
-
-
-class Spending:
-    """What local servers can have spent at most, as far as the global server can tell."""
-
-    def __init__(self, family: Family) -> None:
-        self.privacy, self.price = family.privacy, family.price()
-
-    def state(self, phases: int) -> dict[str, Any] | None:
-        """The cost after this number of phases; None where exact statistics leave."""
-        if self.privacy is None or self.price is None:
-            return None
-        claimed, again = (self.privacy.epsilon, self.privacy.delta), self.price.phases_add_up
-        times = phases if again else min(phases, 1)
-        return {
-            "claimed": list(claimed),
-            "phases": phases if again else None,
-            "stream": cost(self.price.stream, *claimed, self.price.distance),
-            "server": cost(self.price.stream * sqrt(times), *claimed, self.price.distance * times),
         }
 
 

@@ -17,9 +17,13 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """A global cluster, by the servers and opaque ids of its members."""
+    """A global cluster, by the servers and opaque ids of its members.
+
+    `kind` is cluster or type; a type is the same on every server.
+    """
 
     group: int
+    kind: str
     observations: int
     members: list[Member]
 

@@ -51,11 +51,12 @@ class GlobalService:
         names = self.node.names
         return [
             api.GroupView(
-                group=k,
+                group=group.number,
+                kind=group.kind,
                 observations=group.observations,
                 members=[api.Member(names[server], cluster) for server, cluster in group.members],
             )
-            for k, group in enumerate(self.node.server.overview())
+            for group in self.node.server.overview()
         ]
 
     async def servers(self, request: Request) -> dict[str, api.ServerView]:

@@ -150,8 +150,7 @@ class LocalService:
         reward = self.rewards.to_model(entry.reward)
         counted = self.node.feedback(entry.decision, reward)
         if counted:
-            self.monitor.traffic.feedback += 1
-            self.monitor.traffic.rewards += reward
+            self.monitor.traffic.learned(reward)
         return api.Learned(counted)
 
     async def clusters(self, request: Request) -> list[api.ClusterView]:

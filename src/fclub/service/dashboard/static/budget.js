@@ -1,23 +1,26 @@
-// What was spent of a privacy budget, as both pages tell it.
+// What was promised and spent of a privacy budget, as both pages tell it.
 
 import { decimal, put } from "./show.js";
 
+const STRICT = 1e-5;
 export const percent = (share) => `${decimal(100 * share)} %`;
 
 export function meter(share, label) {
   const found = document.createElement("meter");
-  Object.assign(found, { max: 1, value: share, high: 0.9 });
+  Object.assign(found, { max: 1, value: share });
   found.setAttribute("aria-label", label);
   return found;
 }
 
-// Shows what is claimed, or that nothing is; returns how a cost is told, or null.
-export function showBudget(privacy) {
-  document.getElementById("no-privacy").hidden = privacy !== null;
+// Shows what is promised, if anything is; returns how a cost is told, or null.
+export function showPromise(privacy) {
   document.getElementById("privacy").hidden = privacy === null;
   if (privacy === null) return null;
   const [epsilon, delta] = privacy.claimed;
   put("claimed", `ε = ${epsilon}, δ = ${delta}`);
-  return (cost) =>
-    `${percent(cost.share)} of the budget (ε = ${decimal(cost.epsilon)} at δ = ${delta}, ${decimal(cost.strict)} at 0.00001)`;
+  put("covers", privacy.covers);
+  return (cost) => {
+    const strict = delta === STRICT ? "" : `, ${decimal(cost.strict)} at ${STRICT}`;
+    return `${percent(cost.share)} of the budget (ε = ${decimal(cost.epsilon)} at δ = ${delta}${strict})`;
+  };
 }

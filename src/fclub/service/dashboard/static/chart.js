@@ -2,10 +2,10 @@
 
 import { clock, decimal, drawn, element, widthOf } from "./show.js";
 
-const HEIGHT = 200;
-const EDGE = { left: 52, right: 12, top: 8, bottom: 22 };
+const HEIGHT = 220;
+const EDGE = { left: 58, right: 12, top: 22, bottom: 22 };
 
-// series: [{name, points: [[x, y], …]}]; options: {log, time, unit, digits}
+// series: [{name, points: [[x, y, half the width of a band], …]}]; options: {log, time, unit, x, digits}
 export function chart(figure, series, options = {}) {
   const svg = figure.querySelector("svg");
   const width = Math.max(280, widthOf(figure));
@@ -17,22 +17,23 @@ export function chart(figure, series, options = {}) {
     return;
   }
   const scale = scales(full, width, options);
+  const bands = series.map((one, k) => drawn("path", { class: `band b${k + 1}`, d: band(one.points, scale) }));
   const lines = series.map((one, k) =>
     drawn("path", { class: `curve k${k + 1}`, d: path(one.points, scale) }),
   );
-  svg.replaceChildren(...grid(scale, width, options), ...lines);
+  svg.replaceChildren(...grid(scale, width, options), ...bands, ...lines);
   legend(figure.querySelector("ul"), series, options);
 }
 
 function scales(series, width, { log }) {
   const all = series.flatMap((one) => one.points);
   const xs = all.map((point) => point[0]);
-  const ys = all.map((point) => point[1]).filter((y) => !log || y > 0);
+  const ys = all.map(([, y, half = 0]) => y + half).filter((y) => !log || y > 0);
   const highest = Math.max(...ys, log ? 10 : 1e-9);
   const most = log ? 10 ** Math.ceil(Math.log10(highest)) : highest;
   const least = log ? 10 ** Math.floor(Math.log10(Math.max(1, Math.min(...ys, highest)))) : 0;
   const [x0, x1] = [Math.min(...xs), Math.max(...xs)];
-  const bend = log ? (y) => Math.log10(Math.max(y, least)) : (y) => y;
+  const bend = log ? (y) => Math.log10(Math.max(y, least)) : (y) => Math.max(y, 0);
   const span = Math.max(bend(most) - bend(least), 1e-9) * (log ? 1 : 1.1);
   const inner = width - EDGE.left - EDGE.right;
   const tall = HEIGHT - EDGE.top - EDGE.bottom;
@@ -49,17 +50,28 @@ function path(points, scale) {
     .join("");
 }
 
-function grid(scale, width, { time, digits = decimal }) {
-  const parts = [];
+// There and back again; empty where no width is given.
+function band(points, scale) {
+  if (points.length < 2 || points[0][2] === undefined) return "";
+  const upper = points.map(([x, y, half]) => [x, y + half]);
+  const lower = points.map(([x, y, half]) => [x, y - half]).reverse();
+  return `${path([...upper, ...lower], scale)}Z`;
+}
+
+function grid(scale, width, { time, unit = "", x = time ? "time" : "", digits = decimal }) {
+  const parts = [drawn("text", { class: "axis", x: 4, y: 12 }, unit)];
   for (const y of ticks(scale)) {
     const at = scale.y(y);
     parts.push(drawn("line", { class: "grid", x1: EDGE.left, x2: width - EDGE.right, y1: at, y2: at }));
     parts.push(drawn("text", { x: EDGE.left - 6, y: at + 4, "text-anchor": "end" }, digits(y)));
   }
   const name = time ? clock : decimal;
-  for (const [x, anchor] of [[scale.x0, "start"], [scale.x1, "end"]]) {
-    parts.push(drawn("text", { x: scale.x(x), y: HEIGHT - 4, "text-anchor": anchor }, name(x)));
+  const bottom = HEIGHT - EDGE.bottom + 16;
+  for (const [value, anchor] of [[scale.x0, "start"], [scale.x1, "end"]]) {
+    parts.push(drawn("text", { x: scale.x(value), y: bottom, "text-anchor": anchor }, name(value)));
   }
+  const middle = (EDGE.left + width - EDGE.right) / 2;
+  parts.push(drawn("text", { class: "axis", x: middle, y: bottom, "text-anchor": "middle" }, x));
   return parts;
 }
 

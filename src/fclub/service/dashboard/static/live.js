@@ -6,6 +6,10 @@ const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseco
 
 export const samples = [];
 let running = new AbortController();
+let again = () => {};
+
+// What is drawn fits the width that it had: draw it anew for another one.
+addEventListener("widths", () => again());
 
 // A browser may keep a page that was left, and its stream with it, for a minute: end the stream.
 addEventListener("pagehide", () => running.abort());
@@ -85,6 +89,7 @@ function receive(name, data, show) {
   }
   if (samples.length === 0 || data.sample.t > samples.at(-1).t) samples.push(data.sample);
   if (samples.length > KEPT) samples.splice(0, samples.length, ...samples.filter((_, k) => k % 2));
+  again = () => show(data);
   const since = performance.now();
   show(data);
   performance.clearMeasures("update");

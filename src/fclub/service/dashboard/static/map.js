@@ -11,7 +11,7 @@ let before = new Map();
 
 export function drawMap(figure, servers, map) {
   const width = Math.max(320, widthOf(figure));
-  const mark = `${width}|${servers.length}|${JSON.stringify(map.members)}`;
+  const mark = `${width}|${servers.length}|${JSON.stringify([map.numbers, map.members])}`;
   if (mark !== shown) {
     shown = mark;
     redraw(figure.querySelector("svg"), width, servers, map);
@@ -36,7 +36,7 @@ function redraw(svg, width, servers, map) {
     ...layout.groups.flatMap((group) => bonds(group, layout, flashing.has(group))),
     ...serverLabels(servers, layout),
   );
-  svg.parentElement.labels = groupLabels(svg, layout);
+  svg.parentElement.labels = groupLabels(svg, layout, map.numbers);
   before = now;
 }
 
@@ -91,7 +91,7 @@ function serverLabels(servers, { x, owners, height }) {
 }
 
 // The numbers of observations change all the time: they are set without drawing anything anew.
-function groupLabels(svg, { x, groups, height, wide }) {
+function groupLabels(svg, { x, groups, height, wide }, numbers) {
   const every = Math.ceil((groups.length * 12) / height);
   const setters = new Map();
   groups.forEach(({ group, y, members }, k) => {
@@ -99,8 +99,8 @@ function groupLabels(svg, { x, groups, height, wide }) {
     const text = drawn("text", { class: "name", x: x.group + 10, y: y + 4 });
     svg.append(text);
     setters.set(group, (observations) => {
-      const words = wide ? ["local,", "obs."] : ["·", ""];
-      text.textContent = `${members.length} ${words[0]} ${count(observations)} ${words[1]}`;
+      const words = wide ? `${members.length} local, ${count(observations)} obs.` : count(observations);
+      text.textContent = `${numbers[group]}: ${words}`;
     });
   });
   return setters;
@@ -113,7 +113,7 @@ function fillTable(body, servers, map) {
     ...found.map(({ group, observations, members }) =>
       element(
         "tr", {},
-        element("td", {}, String(group)),
+        element("td", {}, String(map.numbers[group])),
         element("td", {}, count(observations)),
         element("td", {}, count(members.length)),
         element("td", {}, [...new Set(members)].join(", ")),

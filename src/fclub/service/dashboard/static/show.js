@@ -7,6 +7,13 @@ const SVG = "http://www.w3.org/2000/svg";
 export const count = (value) => whole.format(value);
 export const several = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 export const decimal = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : short.format(value));
+
+// A mean and half the width of its band, with as many digits as that width is worth.
+export function around(mean, half) {
+  const places = half > 0 ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(half)))) : 3;
+  return `${mean.toFixed(places)} ± ${half.toFixed(places)}`;
+}
+
 export const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
 
 export function bytes(value) {
@@ -31,6 +38,16 @@ export function counts(numbers) {
   for (const [id, value] of Object.entries(numbers)) put(id, count(value));
 }
 
+// A part of the whole; nothing where it is not known.
+export const part = (share) => (share === null ? "–" : `${Math.round(100 * share)} %`);
+
+// What is well and what is not: [{good, text}].
+export function showNotes(notes) {
+  const list = document.getElementById("notes");
+  const lines = notes.map(({ good, text }) => element("li", { class: good ? "good" : "bad" }, text));
+  if (list.textContent !== notes.map((one) => one.text).join("")) list.replaceChildren(...lines);
+}
+
 export function showHead({ state, sample, started }) {
   put("policy", state.policy);
   put("uptime", `started ${ago(sample.t - started)}`);
@@ -53,7 +70,9 @@ export function drawn(name, attributes = {}, text = "") {
 // Reading a width makes the browser lay everything out; so it is read once, and told when it changes.
 const widths = new WeakMap();
 const watch = new ResizeObserver((entries) => {
-  for (const entry of entries) widths.set(entry.target, entry.contentRect.width);
+  const changed = entries.filter(({ target, contentRect }) => widths.get(target) !== contentRect.width);
+  for (const { target, contentRect } of changed) widths.set(target, contentRect.width);
+  if (changed.length) dispatchEvent(new Event("widths"));
 });
 
 export function widthOf(figure) {

@@ -4,17 +4,18 @@ const TERMS = {
   phase:
     "From time to time all servers look at their clusters afresh and the global server decides which " +
     "of them belong together. Each of these phases is twice as long as the one before.",
-  regret:
-    "How much more reward there would be if every visitor were always shown their best item. Less is " +
-    "better; a curve that flattens means that little more is lost. Only simulated visitors know it.",
+  known:
+    "The part of the first uncertainty about this taste that data have removed: 0 % is a guess, 100 % would " +
+    "be certainty.",
+  weight: "The share of all users that the model expects to be of this type, by all data so far.",
   epsilon:
-    "ε says how much a release can tell about one single observation. Near 0 nothing; at 1 a guess " +
+    "ε says how much all releases can tell about what is protected. Near 0 nothing; at 1 a guess " +
     "about it can become up to 2.7 times as likely. It grows with every release.",
   delta:
     "δ is the probability with which the promise of ε may fail. The smaller, the stronger the promise.",
   stream:
-    "A sequence of releases about the same people: of one local cluster during a phase, or of one user, " +
-    "as the policy has it. Noise is added to each release, and a stream may not cost more than the budget.",
+    "A sequence of releases about the same people: of one local cluster during a phase, of one user, or of a " +
+    "whole server during a period, as the policy has it. Noise is added to each release, and a stream may not cost more than the budget.",
   "local cluster":
     "Users of one server who seem to like the same things. Only sums over such a cluster leave the server.",
   "global cluster": "Local clusters of several servers that seem alike, and so learn from each other.",

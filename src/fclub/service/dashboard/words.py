@@ -1,0 +1,99 @@
+"""Sentences of the pages: what is promised, when a server sends next, and what is not well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fclub.privacy.ledger import Ledger
+from fclub.privacy.levels import USER
+from fclub.protocol import seam
+from fclub.protocol.seam import Outlook
+from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.handshake import AGREED
+from fclub.service.nodes.local_node import LocalNode
+
+COVERS = {
+    "cdp": "the values that are released",
+    "transcript": "all messages",
+    "interactive": "all messages, and the choices that react to them",
+}
+"""What each level protects, in few words."""
+
+
+def next_sending(outlook: Outlook) -> str:
+    """When a local server sends next, or why it does not."""
+    now, at = outlook.now, outlook.at
+    match outlook.what:
+        case seam.USERS if at is not None:
+            return (
+                f"Nothing leaves yet: with this promise a server of up to {at - 1:.0f} users keeps to "
+                f"itself. It has {now:.0f}."
+            )
+        case seam.VISITS_PER_USER if at is None:
+            return (
+                f"All {outlook.releases} releases of this period are used: nothing more leaves in it."
+            )
+        case seam.VISITS_PER_USER:
+            return (
+                f"Release {outlook.used + 1} of {outlook.releases} leaves once users have made "
+                f"{at:.1f} visits on average; now it is {now:.1f}."
+            )
+        case seam.OBSERVATIONS if at is not None:
+            return f"The next exchange is at {at:,.0f} observations; now there are {now:,.0f}."
+        case seam.CHANGE:
+            return "A cluster is sent once new data change its estimate enough, and at every phase."
+    return "Nothing ever leaves: this server was told not to share."
+
+
+def promise(ledger: Ledger, days: float) -> dict[str, Any]:
+    """What is claimed: numbers, and a sentence without them."""
+    subject = "all data of one user" if ledger.unit == USER else "one observation of a user"
+    period = ""
+    if ledger.unit == USER:
+        period = f" in every period of {days:g} days" if days else ", for ever"
+    return {
+        "claimed": list(ledger.claimed),
+        "unit": ledger.unit,
+        "level": ledger.level.name,
+        "covers": f"It is about {subject} and covers {COVERS[ledger.level.name]}{period}.",
+    }
+
+
+Note = dict[str, Any]
+
+
+def _note(text: str, good: bool = False) -> Note:
+    return {"good": good, "text": text}
+
+
+def local_notes(node: LocalNode, failed: dict[str, int]) -> list[Note]:
+    """What is well with a local server, and what is not."""
+    standing, notes = node.handshake.standing, []
+    if standing.state == AGREED:
+        notes.append(_note("It agrees with the global server on what was sent.", good=True))
+    else:
+        notes.append(_note(_sentence(standing.reason or "the global server has not answered yet")))
+    if node.books.exhausted:
+        notes.append(_note("The privacy budget is used up: it learns for itself."))
+    broken = sum(number for status, number in failed.items() if status >= "500")
+    if broken:
+        notes.append(_note(f"{broken} requests failed inside the server: see its log."))
+    return notes
+
+
+def global_notes(node: GlobalNode) -> list[Note]:
+    """What is well with the federation, and what is not."""
+    notes = [_note(f"{name}: {text}.") for name, text in node.troubles().items()]
+    notes += [
+        _note(f"{name} is in quarantine after {peer.offences} messages that cannot be true.")
+        for name, peer in node.peers.items()
+        if peer.quarantined
+    ]
+    silent = [name for name, peer in node.peers.items() if peer.seen is None]
+    if silent:
+        notes.append(_note(f"Nothing was heard since the start from {', '.join(silent)}."))
+    return notes or [_note(f"All {len(node.peers)} local servers are heard and trusted.", good=True)]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

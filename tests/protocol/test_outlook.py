@@ -1,0 +1,145 @@
+"""What servers tell people: when they send next, and how sure they are of their clusters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.protocol.test_seam import HALF, Live
+
+from fclub.core.types import Matrix
+from fclub.parameters import Parameter
+from fclub.privacy.noise import SeededNoise
+from fclub.protocol.families import make_family
+from fclub.protocol.link import InProcessLink
+from fclub.protocol.plus.growing import GrowingUsers
+from fclub.protocol.plus.type_local import TypeLocal
+from fclub.protocol.plus.user_local import UserLocal
+from fclub.protocol.seam import (
+    CHANGE,
+    CLUSTER,
+    NOTHING,
+    OBSERVATIONS,
+    TYPE,
+    USERS,
+    VISITS_PER_USER,
+    LocalServer,
+    Outlook,
+    Place,
+    Shape,
+)
+
+SHAPE = Shape(3, clusters=8, constant=HALF)
+
+
+class Deaf(InProcessLink):
+    """Takes messages, answers none."""
+
+    def from_local(self, server: int, message: object) -> None: ...
+
+
+def local(name: str, **given: Parameter) -> LocalServer:
+    """A live server whose global server never answers."""
+    family = make_family(name, SHAPE, given)
+    link, rng = Deaf(family.decode), np.random.default_rng(0)
+    ledger = family.ledger(seeded=True)
+    place = Place("s", link.uplink(0), SeededNoise(rng), ledger, rng)
+    return family.local_server(place, family.users(0), live=True)
+
+
+def items() -> Matrix:
+    return np.array([[HALF, 0.0, HALF], [0.0, HALF, HALF]])
+
+
+def visit(server: LocalServer, row: int) -> None:
+    while row >= len(server.counts):
+        server.add_user()
+    server.observe(row, items()[server.recommend(row, items())], 1.0)
+
+
+@pytest.mark.parametrize("name", ["fclub-dc", "cdp-fclub-dc", "homo"])
+def test_the_printed_algorithm_sends_when_an_estimate_changes(name: str) -> None:
+    assert local(name).outlook == Outlook(CHANGE)
+
+
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-homo"])
+def test_a_clock_tells_at_how_many_observations(name: str) -> None:
+    live = Live(name)
+    live.visit(60)
+    server = live.locals[0]
+    assert server.outlook.what == OBSERVATIONS
+    assert server.outlook.now == server.counts.sum()
+    assert server.outlook.at is not None
+    assert server.outlook.at > server.outlook.now
+    for one in server.overview():
+        assert one.kind == CLUSTER
+        assert one.known is not None
+        assert 0.0 < one.known < 1.0
+
+
+def test_a_server_of_types_waits_for_enough_visits() -> None:
+    server = local("fclub-plus", few=2)
+    for row in range(40):
+        visit(server, row)
+    assert isinstance(server.server, TypeLocal)
+    assert server.outlook == Outlook(OBSERVATIONS, 40, 4.0)
+    types = server.overview()
+    assert {one.kind for one in types} == {TYPE}
+    assert sum(one.weight or 0.0 for one in types) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("few", [64, 0])
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_a_server_that_shares_nothing_says_so(name: str, few: int) -> None:
+    server = local(name, share=False, few=few)
+    visit(server, 0)
+    assert server.outlook.what == (USERS if few and name == "cdp-fclub-plus" else NOTHING)
+
+
+def test_few_users_keep_to_themselves_and_many_wait_for_slots() -> None:
+    server = local("cdp-fclub-plus", few=2, slots=2)
+    assert isinstance(server, GrowingUsers)
+    assert server.outlook == Outlook(USERS, 0, 3, releases=2)
+    for row in range(3):
+        visit(server, row)
+        server.arrive()
+    assert server.outlook == Outlook(VISITS_PER_USER, 1.0, 2.0, 0, 2)
+    for _ in range(5):
+        server.arrive()
+    server.release(0)
+    assert server.outlook.used == 1
+    server.release(1)
+    assert server.outlook == Outlook(VISITS_PER_USER, 8 / 3, None, 2, 2)
+
+
+def test_a_server_alone_says_so_where_everybody_is_served_from_releases() -> None:
+    server = local("cdp-fclub-plus", level="interactive", share=False)
+    assert isinstance(server, UserLocal)
+    assert server.outlook == Outlook(NOTHING)
+
+
+def test_the_global_server_numbers_types_as_local_servers_do() -> None:
+    family = make_family("cdp-fclub-plus", SHAPE, {"few": 0, "types": 4})
+    link, rng = InProcessLink(family.decode), np.random.default_rng(0)
+    place = Place("s", link.uplink(0), SeededNoise(rng), family.ledger(seeded=True), rng)
+    server = family.local_server(place, family.users(0), live=True)
+    hub = family.global_server([], link)
+    link.connect(hub, {0: server})
+    hub.invite(1)
+    for row in (0, 1, 0, 1):
+        visit(server, row)
+        server.slotted.arrive()
+    assert hub.paid_by(0) == 0.0
+    server.slotted.release(0)
+    hub.advance()
+    assert hub.paid_by(0) == pytest.approx(1 / 24)
+    assert [(one.number, one.kind) for one in hub.overview()] == [(k, TYPE) for k in range(4)]
+    assert sum(one.weight or 0.0 for one in hub.overview()) == pytest.approx(1.0)
+    assert all(0.0 <= (one.known or 0.0) <= 1.0 for one in hub.overview())
+
+
+@pytest.mark.parametrize("name", ["fclub-dc", "fclub-plus", "cdp-homo"])
+def test_who_has_released_nothing_has_paid_nothing(name: str) -> None:
+    live = Live(name)
+    assert live.hub.paid_by(0) == 0.0
+    live.visit(60)
+    assert live.hub.paid_by(0) == (live.hub.phase if name == "fclub-dc" else 1.0)
