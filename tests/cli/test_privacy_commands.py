@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from fclub.attack.live import SURFACES
 from fclub.cli import audit, privacy
 from fclub.core.lattice import Whole
 from fclub.core.types import Floats
@@ -14,6 +15,7 @@ from fclub.errors import UnknownName
 from fclub.privacy.ledger import Ledger, write_ledger
 from fclub.privacy.levels import CDP, Flag
 from fclub.privacy.mechanisms import calibrate
+from fclub.privacy.noise import DiscreteNoise
 from fclub.simulation import attack
 
 runner = CliRunner()
@@ -54,7 +56,9 @@ def test_levels_are_explained() -> None:
 
 
 def test_audit_of_a_mechanism_passes() -> None:
-    result = runner.invoke(audit.app, ["--epsilon", "8", "--trials", "500", "--json"])
+    result = runner.invoke(
+        audit.app, ["--target", "increments", "--epsilon", "8", "--trials", "500", "--json"]
+    )
     answer = json.loads(result.stdout)
     assert (result.exit_code, answer["leaks"]) == (0, 0)
     assert len(answer["findings"]) == 30
@@ -70,6 +74,33 @@ class Silent:
 def test_audit_of_a_leaking_target_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """A source that draws nothing but zeros, in place of the operating system's."""
     monkeypatch.setattr(attack, "DiscreteNoise", Silent)
-    result = runner.invoke(audit.app, ["--epsilon", "8", "--trials", "200"])
+    result = runner.invoke(audit.app, ["--target", "increments", "--epsilon", "8", "--trials", "200"])
     assert result.exit_code == 1
     assert "does not keep its claim" in result.stdout
+
+
+ONE = ["--policy", "cdp-fclub-dc", "--epsilon", "1", "--numbers", "100"]
+
+
+def test_audit_of_running_servers_says_what_it_covered() -> None:
+    result = runner.invoke(audit.app, ONE)
+    assert result.exit_code == 0
+    assert "cdp-fclub-dc" in result.stdout
+    assert all(surface in result.stdout for surface in SURFACES)
+
+
+def test_audit_of_running_servers_that_draw_nothing_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(DiscreteNoise, "integers", Silent.integers)
+    result = runner.invoke(audit.app, [*ONE, "--json"])
+    answer = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert answer["leaks"] == sum(not finding["passed"] for finding in answer["findings"]) > 0
+    assert set(answer["surfaces"]) == set(SURFACES)
+    assert "FAILS" in runner.invoke(audit.app, ONE).stdout
+
+
+def test_audit_refuses_what_it_cannot_do() -> None:
+    assert runner.invoke(audit.app, ["--target", "tree", "--all"]).exit_code == 2
+    assert isinstance(runner.invoke(audit.app, ["--policy", "fclub"]).exception, UnknownName)

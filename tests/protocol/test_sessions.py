@@ -11,6 +11,8 @@ import pytest
 
 from fclub.core.types import Vector
 from fclub.errors import InvalidMessage
+from fclub.privacy.ledger import Ledger
+from fclub.privacy.levels import TRANSCRIPT
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.link import InProcessLink
@@ -384,3 +386,29 @@ def test_a_server_that_keeps_to_itself_has_no_slots_to_give_up() -> None:
     server.forgo(5)
     alone.begin(0, LOST)
     assert server.used == 0
+
+
+def test_slots_that_a_lost_copy_may_have_used_are_charged() -> None:
+    """The ledger of a store that was put back has not heard of them."""
+    pair = Users()
+    slot = pair.arrive(60)
+    pair.release(slot)
+    ledger = pair.server.grown.slots.ledger
+    (before,) = (stream.sequence for stream in ledger.streams.values())
+    used, spent = pair.server.used, ledger.mu
+    pair.server.forgo(used + 2)
+    (after,) = (stream.sequence for stream in ledger.streams.values())
+    assert after == before + 2
+    assert ledger.mu == pytest.approx(spent * ((before + 2) / before) ** 0.5)
+    pair.server.forgo(used)
+    assert [stream.sequence for stream in ledger.streams.values()] == [after]
+
+
+def test_where_the_budget_has_no_room_for_a_period_nothing_can_have_been_used_in_it() -> None:
+    pair = Users()
+    pair.arrive(60)
+    slots = pair.server.grown.slots
+    slots.ledger = Ledger(TRANSCRIPT, 1e-3, 1e-9, unit="user")
+    pair.server.forgo(pair.server.used + 2)
+    assert slots.ledger.streams == {}
+    assert pair.server.due_slot() is None

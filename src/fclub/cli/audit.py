@@ -1,41 +1,32 @@
-"""`fclub audit`: attack a mechanism or a policy; exit 1 when it leaks more than it claims."""
+"""`fclub audit`: attack running servers or a mechanism; exit 1 when one leaks more than it claims."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from fclub.attack.live import BUDGETS, NUMBERS, SURFACES, Result, attack_live, attack_processes
+from fclub.attack.pairs import live_pairs
 from fclub.cli.main import EXIT_FAILURE
+from fclub.errors import UnknownName
 from fclub.privacy.audit import CANARIES, Finding, audit
 from fclub.simulation.attack import TARGETS, make_target
 
 app = typer.Typer(add_completion=False)
 
-BUDGETS = ((8.0, 1e-5), (0.5, 1e-5))
-"""Two by default: at one alone a wrong scale could hide where the deviation is near 1."""
-
-Result = tuple[tuple[float, float], list[Finding]]
+Budgets = tuple[tuple[float, float], ...]
 
 
-def _run(target: str, budgets: tuple[tuple[float, float], ...], trials: int) -> list[Result]:
-    results = []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"attacking {target}", total=len(budgets) * len(CANARIES))
-        for budget in budgets:
-            attacked = make_target(target, *budget)
-            findings = audit(attacked, trials, progress=lambda done: progress.advance(task, done))
-            results.append((budget, findings))
-    return results
-
-
-def _as_dict(budget: tuple[float, float], finding: Finding) -> dict[str, object]:
+def _as_dict(epsilon: float, delta: float, finding: Finding, **of: str) -> dict[str, object]:
     return {
-        "epsilon": budget[0],
-        "delta": budget[1],
+        **of,
+        "epsilon": epsilon,
+        "delta": delta,
         "canary": finding.canary,
         "test": finding.test,
         "value": finding.interval.value,
@@ -45,7 +36,88 @@ def _as_dict(budget: tuple[float, float], finding: Finding) -> dict[str, object]
     }
 
 
-def _print(target: str, results: list[Result], leaks: int) -> None:
+def _live(policy: str | None, budgets: Budgets, numbers: int, as_json: bool) -> int:
+    """Attack every promise, or those of one policy; returns how many tests failed."""
+    pairs = [pair for pair in live_pairs() if policy in (None, pair.policy)]
+    if not pairs:
+        raise UnknownName("private policy", str(policy), {pair.policy for pair in live_pairs()})
+    results: list[Result] = []
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("attacking", total=len(pairs) * len(budgets))
+
+        def tell(pair: str) -> None:
+            progress.update(task, description=f"attacking {pair}")
+
+        for result in attack_live(pairs, budgets, numbers, tell):
+            results.append(result)
+            progress.advance(task)
+        progress.update(task, description="comparing two processes")
+        twice = attack_processes()
+    failures = sum(len(result.failures) for result in results) + (not twice.passed)
+    if as_json:
+        rows = [
+            _as_dict(r.epsilon, r.delta, f, policy=r.pair.policy, unit=r.pair.unit, level=r.pair.level)
+            for r in results
+            for f in r.findings
+        ]
+        rows.append(_as_dict(1.0, 1e-5, twice, policy="all", unit="all", level="all"))
+        found: dict[str, Any] = {"target": policy or "all", "numbers": numbers, "leaks": failures}
+        typer.echo(json.dumps(found | {"surfaces": SURFACES, "findings": rows}))
+    else:
+        _print_live(results, twice)
+    return failures
+
+
+def _print_live(results: list[Result], twice: Finding) -> None:
+    console = Console()
+    table = Table("policy", "unit", "level", "ε, δ", "tests", "moved by a neighbour", "outcome")
+    for pair, epsilon, delta, findings in ((r.pair, r.epsilon, r.delta, r.findings) for r in results):
+        failed = sum(not finding.passed for finding in findings)
+        moved = [f.interval for f in findings if f.test == "distance of exact twins"]
+        part = f"{max(i.value / i.high for i in moved):.1%} of the bound" if moved else "no twins"
+        outcome = f"[bold red]{failed} FAIL[/]" if failed else "[green]ok[/]"
+        budget = f"{epsilon:g}, {delta:g}"
+        table.add_row(*pair, budget, str(len(findings)), part, outcome)
+    console.print(table)
+    for result in results:
+        for finding in result.failures:
+            _print_failure(console, f"{result.pair} at {result.epsilon:g}", finding)
+    if not twice.passed:
+        _print_failure(console, "all policies", twice)
+    console.print("Covered:")
+    for name, text in SURFACES.items():
+        console.print(f"  {name}: {text}", highlight=False, soft_wrap=True)
+
+
+def _print_failure(console: Console, where: str, finding: Finding) -> None:
+    value, low, high = finding.interval.value, finding.interval.low, finding.interval.high
+    text = (
+        f"{where}: {finding.canary}: {finding.test} is {value:.6g}, must lie in {low:.6g} … {high:.6g}"
+    )
+    console.print(f"[bold red]FAILS[/] {text}", highlight=False, soft_wrap=True)
+
+
+def _mechanism(target: str, budgets: Budgets, trials: int, as_json: bool) -> int:
+    """Attack one mechanism or one server without its store; returns how many tests failed."""
+    results: list[tuple[tuple[float, float], list[Finding]]] = []
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"attacking {target}", total=len(budgets) * len(CANARIES))
+        for budget in budgets:
+            attacked = make_target(target, *budget)
+            findings = audit(attacked, trials, progress=lambda done: progress.advance(task, done))
+            results.append((budget, findings))
+    leaks = sum(not finding.passed for _, findings in results for finding in findings)
+    if as_json:
+        rows = [_as_dict(*budget, finding) for budget, findings in results for finding in findings]
+        typer.echo(json.dumps({"target": target, "trials": trials, "leaks": leaks, "findings": rows}))
+    else:
+        _print_mechanism(target, results, leaks)
+    return leaks
+
+
+def _print_mechanism(
+    target: str, results: list[tuple[tuple[float, float], list[Finding]]], leaks: int
+) -> None:
     """One row per budget and test, one column per canary."""
     table = Table("ε, δ", "test", *CANARIES, "must lie in")
     for (epsilon, delta), findings in results:
@@ -69,21 +141,30 @@ def _cell(finding: Finding | None) -> str:
     return f"{value} [green]ok[/]" if finding.passed else f"{value} [bold red]FAILS[/]"
 
 
-@app.command("audit", epilog="Example: fclub audit --target increments --epsilon 8 --delta 1e-5")
+@app.command("audit", epilog="Example: fclub audit --policy cdp-homo --epsilon 1")
 def audit_command(
-    target: str = typer.Option("increments", help=f"What to attack: {', '.join(TARGETS)}."),
+    everything: bool = typer.Option(
+        False, "--all", help="All live policies, units and levels; so it is without --target."
+    ),
+    policy: str | None = typer.Option(None, help="Only running servers of this policy."),
+    target: str | None = typer.Option(
+        None, help=f"A mechanism, or a server without its store, instead: {', '.join(TARGETS)}."
+    ),
     epsilon: float | None = typer.Option(None, help="Claimed ε; two budgets are tried without it."),
     delta: float = typer.Option(1e-5, help="Claimed δ."),
-    trials: int = typer.Option(3000, help="Releases of each neighbour."),
+    numbers: int = typer.Option(
+        NUMBERS, min=100, help="Noised numbers of each neighbour, of running servers."
+    ),
+    trials: int = typer.Option(3000, help="Releases of each neighbour, with --target."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
-    """Release worst-case neighbours many times, with real noise, and try to tell them apart."""
-    results = _run(target, BUDGETS if epsilon is None else ((epsilon, delta),), trials)
-    leaks = sum(not finding.passed for _, findings in results for finding in findings)
-    if as_json:
-        rows = [_as_dict(budget, finding) for budget, findings in results for finding in findings]
-        typer.echo(json.dumps({"target": target, "trials": trials, "leaks": leaks, "findings": rows}))
+    """Run servers on neighbouring data, read what they send, and try to tell the neighbours apart."""
+    if target is not None and (everything or policy is not None):
+        raise typer.BadParameter("--target excludes --all and --policy")
+    budgets: Budgets = BUDGETS if epsilon is None else ((epsilon, delta),)
+    if target is None:
+        leaks = _live(None if everything else policy, budgets, numbers, as_json)
     else:
-        _print(target, results, leaks)
+        leaks = _mechanism(target, budgets, trials, as_json)
     if leaks:
         raise typer.Exit(EXIT_FAILURE)

@@ -106,7 +106,7 @@ class PolicyTarget:
         noised: list[Vector] = []
         plain: list[float] = []
         for at, message in link.sent:
-            plain += [at, *_numbers(msgspec.to_builtins(message))]
+            plain += [at, *numbers_in(msgspec.to_builtins(message))]
             for part in message.parts():
                 sent = read_statistics(part.statistics, self.dim)
                 noised.append(noised_entries(sent.gram, sent.moment, self.domain))
@@ -124,7 +124,7 @@ class PolicyTarget:
         )
 
 
-def _numbers(value: Any) -> Iterator[float]:
+def numbers_in(value: Any) -> Iterator[float]:
     """All numbers that a message holds beside its statistics, and how many entries its lists have."""
     match value:
         case int() | float():
@@ -132,7 +132,7 @@ def _numbers(value: Any) -> Iterator[float]:
         case list() | tuple():
             yield len(value)
             for entry in value:
-                yield from _numbers(entry)
+                yield from numbers_in(entry)
 
 
 def _stream(name: str, epsilon: float, delta: float) -> Target:

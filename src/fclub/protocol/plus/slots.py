@@ -134,11 +134,27 @@ class SlotReleases:
         if period > self.period:
             self.begin_period(period, users, visits)
         if period == self.period:
-            self.following = max(self.following, following)
+            self._give_up(following)
 
     def forgo_period(self) -> None:
         """Nobody can tell which slots of this period are used."""
-        self.following = self.plan.releases
+        self._give_up(self.plan.releases)
+
+    def _give_up(self, following: int) -> None:
+        """Slots before this one may have left without an entry in this ledger: it charges them."""
+        lost = min(following, self.plan.releases) - self.following
+        self.following = max(self.following, following)
+        if lost > 0 and self._opened():
+            self.ledger.release(self.stream, 0, lost)
+
+    def _opened(self) -> bool:
+        """Whether this period's stream is open, or can be opened now."""
+        if self.ledger.is_open(self.stream):
+            return True
+        if not self.ledger.admits(self.plan.mechanism, 1.0, self.period):
+            return False
+        self.ledger.open(self.stream, self.plan.mechanism, 1.0, self.period)
+        return True
 
     def begin_slot(self, slot: int, users: int, visits: int) -> None:
         """Use a slot, which can be done once; users who come later are not in it."""

@@ -115,6 +115,11 @@ class LocalNode(Node):
             self._pause()
             self._log("pause", "", b"")
 
+    def _log(self, kind: str, source: str, body: bytes) -> None:
+        """What was charged without a message is stored with the entry that has caused it."""
+        self.books.enter(self.changes)
+        super()._log(kind, source, body)
+
     def to_global(self, message: Message) -> None:
         """The link of the local server: everything that it sends is numbered and stored."""
         self.books.post(message, self.channel.ordinal, self.changes)
@@ -430,7 +435,6 @@ class LocalNode(Node):
         self.era += offer.local_old
         self.handshake.early.clear()
         self.server.begin(beginning_of(offer, sure))
-        self.books.enter(self.changes)
 
     def _agree(self, used: int) -> None:
         """Go on; a slot that this process may still be granted is not given up."""
@@ -580,6 +584,7 @@ class LocalNode(Node):
                 self._apply(body)
             case _:
                 raise InvalidFile(f"{self.store.path} has a log entry of kind {kind!r}")
+        self.books.enter(self.changes)
 
     def summary(self) -> dict[str, Any]:
         """Numbers for people: counts that must agree, and the channel."""

@@ -107,7 +107,14 @@ def local_node(
     if family.privacy:
         require_exact(source)
     rng = rng or np.random.default_rng(secrets.randbits(ENTROPY_BITS))
-    recorded = RecordedNoise(source)
+    return node_with_noise(settings, source, rng, create)
+
+
+def node_with_noise(
+    settings: LocalSettings, source: NoiseSource, rng: np.random.Generator, create: bool = True
+) -> LocalNode:
+    """The same with any noise: beside the function above only the audit calls it, for its twins."""
+    family, recorded = family_of(settings.model), RecordedNoise(source)
     fingerprint, store = _fingerprint(settings.model), _open(settings.store, "local", create)
 
     def make() -> LocalNode:

@@ -1,0 +1,258 @@
+"""The audit of the running system: two kinds of attacks on every live policy, unit and level.
+
+*Exact twins* run two neighbours without any noise. What they send shows exactly how far one person or
+one visit moves every number, which must not be further than the noise is calibrated for, and whatever
+carries no noise must be the same. *Real noise* runs the same servers as a deployment does, many times,
+and looks at the noise alone (what was sent minus what the twin sends) and at whether neighbours can be
+told apart.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import ceil, inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fclub.attack import statistics as st
+from fclub.attack.pairs import Pair, live_pairs
+from fclub.attack.running import Running
+from fclub.attack.scenes import History, Neighbours, Scene, brief, neighbours_of, printed, scenes_of
+from fclub.attack.transcripts import Reader, Transcript, whiten_printed
+from fclub.core.types import Floats
+from fclub.privacy.audit import Finding, Interval
+from fclub.privacy.levels import USER
+from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise
+from fclub.service.nodes.parts import family_of
+
+BUDGETS = ((8.0, 1e-5), (0.5, 1e-5))
+"""At one alone a wrong scale could hide where the deviation is near 1."""
+
+NUMBERS = 10_000
+"""Noised numbers of each neighbour: enough to see a deviation that is 5 % too large or too small."""
+
+LEAST_RUNS = 50
+"""Of each neighbour: correlations of fewer are not nearly normal."""
+
+SLACK = 1.0 + 1e-6
+"""Twins are computed in doubles."""
+
+SURFACES = {
+    "exact twins": "how far one visit or user moves each number that is sent; what carries no noise",
+    "scenes": "restarts from log and snapshot, newcomers, a store put back, a forgotten user's return",
+    "facts": "number, kind, order, size and time of messages; ids, counts and order of their entries",
+    "noise": "scale and tails of each number and side, correlation of any two, bits, repetitions",
+    "guesses": "likelihood ratio, linear discriminant, quadratic score, with the confidence they prove",
+    "ledger": "releases on the wire that the ledger in the store has not charged",
+    "processes": "two processes with the same data",
+}
+"""What an audit of everything covers."""
+
+Progress = Callable[[str], None]
+
+
+class Attack:
+    """One promise at one budget; without a source every run makes its own, as a deployment does."""
+
+    def __init__(
+        self, pair: Pair, epsilon: float, delta: float, source: NoiseSource | None = None
+    ) -> None:
+        self.pair, self.source = pair, source
+        self.model = pair.model(epsilon, delta)
+        self.reader = Reader(pair, family_of(self.model))
+
+    def play(
+        self, scene: Scene, history: History, quiet: bool = False, late: bool = False
+    ) -> Transcript:
+        """One run on fresh stores."""
+        source = NoNoise() if quiet else self.source
+        with tempfile.TemporaryDirectory(dir=memory()) as folder:
+            running = Running(Path(folder), self.model, source, not quiet, late)
+            scene(running, history, self.pair)
+            running.finish()
+            return self.reader.read(running)
+
+    def neighbours(self) -> list[Neighbours]:
+        return neighbours_of(self.pair, self.reader.domain, self.reader.dim)
+
+    def twins(self) -> Iterator[Finding]:
+        """All scenes and neighbours without noise. The printed trigger needs its noise: it has none."""
+        for name, scene in scenes_of(self.pair).items():
+            for neighbours in self.neighbours():
+                first = self.play(scene, neighbours.first, quiet=True)
+                second = self.play(scene, neighbours.second, quiet=True)
+                for test, interval in self._compare(first, second, neighbours.factor).items():
+                    yield Finding(f"{neighbours.name}, {name}", test, interval)
+
+    def _compare(self, first: Transcript, second: Transcript, factor: float) -> dict[str, Interval]:
+        found = self._book([first, second], [])
+        if factor < inf and first.keys == second.keys:
+            moved = float(np.linalg.norm(first.white - second.white))
+            most = max([first.keys.count(key) for key in set(first.keys)], default=1)
+            if self.pair.unit == USER:
+                most = len(first.keys)
+            limit = factor * self.reader.bound(most) * SLACK
+            found["distance of exact twins"] = Interval(moved, 0.0, limit)
+            spent = factor * min(first.spent, second.spent) * SLACK
+            found["distance beyond the ledger"] = Interval(moved, 0.0, spent)
+        elif factor < inf:
+            found["numbers in other streams"] = Interval(1.0, 0.0, 0.0)
+        return found
+
+    def _book(self, runs: list[Transcript], twins: list[Transcript]) -> dict[str, Interval]:
+        """What holds for every run: no fact depends on data, and every release is charged, once."""
+        worth = self.reader.streams
+        uncharged = [max(0, worth * len(run.keys) - run.charged) for run in runs]
+        again = [len(run.keys) - len(set(run.keys)) for run in runs if self.pair.unit == USER]
+        counts = {
+            "uncharged releases": max(uncharged),
+            "slots used again": max(again, default=0),
+            "refused messages": max(run.refused for run in runs),
+        }
+        found = {"facts that differ": _differing(runs + twins)}
+        return found | {name: Interval(float(n), 0.0, 0.0) for name, n in counts.items()}
+
+    def noise(self, numbers: int, progress: Progress) -> Iterator[Finding]:
+        """The first neighbours and scene with real noise, as often as so many numbers need."""
+        scene, neighbours = printed if self.pair.printed else brief, self.neighbours()[0]
+        histories, late = (neighbours.first, neighbours.second), self.pair.unit == USER
+        probe = self.play(scene, histories[0], late=late)
+        runs = max(LEAST_RUNS, ceil(numbers / probe.white.size))
+        sides: list[list[Transcript]] = []
+        for history in histories:
+            sides.append([])
+            for _ in range(runs):
+                sides[-1].append(self.play(scene, history, late=late))
+                progress(str(self.pair))
+        twins = None
+        if not self.pair.printed:
+            twins = [self.play(scene, history, quiet=True, late=late) for history in histories]
+        for test, interval in self._examine(sides, twins).items():
+            yield Finding(f"{neighbours.name}, real noise", test, interval)
+
+    def _examine(
+        self, sides: list[list[Transcript]], twins: list[Transcript] | None
+    ) -> dict[str, Interval]:
+        runs = [*sides[0], *sides[1]]
+        found = self._book(runs, twins or [])
+        keys = (twins or runs)[0].keys
+        strangers = sum(run.keys != keys for run in runs)
+        found["unclaimed numbers"] = Interval(float(strangers), 0.0, 0.0)
+        raw = np.concatenate([run.raw for run in runs])
+        found["numbers off the lattice"] = st.off_lattice(raw)
+        found["repeated numbers"] = st.repeats(raw)
+        if strangers:
+            return found
+        whites = [self._white(side, keys) for side in sides]
+        means = [twin.white.ravel() for twin in twins] if twins else [w.mean(axis=0) for w in whites]
+        first, second = (white - mean for white, mean in zip(whites, means, strict=True))
+        freedom = len(first)
+        if twins is None:
+            first, second = (side * np.sqrt(freedom / (freedom - 1)) for side in (first, second))
+        both = np.concatenate([first, second])
+        found["lowest bits"] = st.low_bits(*(_raw(side) for side in sides))
+        found["variance of the first"] = st.variance(first, freedom)
+        found["variance of the second"] = st.variance(second, freedom)
+        found["variance of both"] = st.variance(both, 2 * freedom)
+        found["ratio of variances"] = st.variance_ratio(first, second, freedom)
+        shaped = both.reshape(2 * freedom, len(keys), -1)
+        for axis, what in ((1, "release"), (2, "entry")):
+            quietest, loudest = st.extreme_variances(shaped, axis)
+            found[f"variance of the quietest {what}"] = quietest
+            found[f"variance of the loudest {what}"] = loudest
+        found["correlation of two numbers"] = st.largest_correlation(both)
+        found["least eigenvalue"], found["largest eigenvalue"] = st.eigenvalues(both, 2 * freedom)
+        for deviations in (1.0, 2.0, 3.0):
+            found[f"share beyond {deviations:g} deviations"] = st.tails(both, deviations)
+        mu, (one, two) = self._claimed(keys), whites
+        if twins:
+            found["mean of a number"] = st.largest_mean(both)
+            found["μ by likelihood ratio"] = st.by_likelihood(one, two, means[1] - means[0], mu)
+        found["μ by discriminant"] = st.by_discriminant(one, two, mu)
+        found["μ by squares"] = st.by_squares(one, two, mu)
+        return found
+
+    def _claimed(self, keys: tuple[Any, ...]) -> float:
+        """What the family says that a stream costs, over all phases that were played."""
+        family: Any = self.reader.family
+        phases = sum(key[0] == "Report" for key in keys) if self.pair.printed else 1
+        return float(family.price().stream * np.sqrt(phases))
+
+    def _white(self, side: list[Transcript], keys: tuple[Any, ...]) -> Floats:
+        white = np.array([run.white for run in side])
+        if self.pair.printed:
+            family: Any = self.reader.family
+            white = whiten_printed(white, keys, family.bounds.noise_std, self.reader.dim, family)
+        return np.asarray(white.reshape(len(side), -1))
+
+
+def _raw(side: list[Transcript]) -> Floats:
+    return np.concatenate([run.raw for run in side])
+
+
+def _differing(runs: list[Transcript]) -> Interval:
+    """Runs whose facts are not those of the first."""
+    return Interval(float(sum(run.facts != runs[0].facts for run in runs)), 0.0, 0.0)
+
+
+def memory() -> str | None:
+    """Where stores of attacks are: in memory if the system has such a place."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+@dataclass(frozen=True)
+class Result:
+    """The findings about one promise at one budget."""
+
+    pair: Pair
+    epsilon: float
+    delta: float
+    findings: list[Finding]
+
+    @property
+    def failures(self) -> list[Finding]:
+        return [finding for finding in self.findings if not finding.passed]
+
+
+def attack_live(
+    pairs: list[Pair] | None = None,
+    budgets: tuple[tuple[float, float], ...] = BUDGETS,
+    numbers: int = NUMBERS,
+    progress: Progress = lambda done: None,
+) -> Iterator[Result]:
+    """Every promise at every budget, and what two processes send."""
+    source = DiscreteNoise()
+    for pair in live_pairs() if pairs is None else pairs:
+        for epsilon, delta in budgets:
+            attack = Attack(pair, epsilon, delta, source)
+            findings = [*attack.twins(), *attack.noise(numbers, progress)]
+            yield Result(pair, epsilon, delta, findings)
+
+
+def send_once() -> list[str]:
+    """What a fresh process sends of every promise, as text."""
+    found = []
+    for pair in live_pairs():
+        attack = Attack(pair, 1.0, 1e-5)
+        sent = attack.play(printed if pair.printed else brief, attack.neighbours()[0].first)
+        found += [row.tobytes().hex() for row in sent.raw]
+    return found
+
+
+def attack_processes() -> Finding:
+    """Two processes with the same data: noise from a counter, or from a seed, would be the same."""
+    command = [
+        sys.executable,
+        "-c",
+        "import json, fclub.attack.live as a; print(json.dumps(a.send_once()))",
+    ]
+    both = [subprocess.run(command, check=True, capture_output=True).stdout for _ in range(2)]
+    first, second = (set(json.loads(sent)) for sent in both)
+    return Finding("two processes", "repeated numbers", Interval(float(len(first & second)), 0.0, 0.0))

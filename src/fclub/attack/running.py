@@ -1,0 +1,141 @@
+"""A federation of one local server on real stores, whose wire is read by the attacker."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fclub.core.types import Vector
+from fclub.errors import FclubError
+from fclub.privacy.noise import NoiseSource
+from fclub.service.link.channel import GLOBAL, Numbered, decode_frame
+from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.parts import global_node, local_node, node_with_noise
+from fclub.service.settings import GlobalSettings, LocalSettings, Model
+from fclub.service.store.backup import backup_store
+
+NAME = "s0"
+
+
+class Sent(NamedTuple):
+    """A frame of the local server, and how many visits there were before."""
+
+    visits: int
+    frame: bytes
+
+
+class Running:
+    """Everything that is sent is stored first, then delivered, then read.
+
+    Without a source the noise is drawn as a deployment draws it. `late` holds the global server's
+    messages back until `finish`: what is released then does not depend on earlier noise.
+    """
+
+    def __init__(
+        self, folder: Path, model: Model, source: NoiseSource | None, exact: bool, late: bool
+    ) -> None:
+        self.folder, self.model, self.source, self.exact = folder, model, source, exact
+        self.late, self._waiting = late, list[bytes]()
+        self.sent: list[Sent] = []
+        self.visitors: list[str] = []
+        self.refused = 0
+        hub = GlobalSettings(model=model, store=str(folder / "global.db"), servers=[NAME])
+        self.hub: GlobalNode = global_node(hub)
+        self.node = self._open()
+        self.deliver()
+
+    @property
+    def store(self) -> Path:
+        return self.folder / f"{NAME}.db"
+
+    def _open(self) -> LocalNode:
+        settings = LocalSettings(model=self.model, name=NAME, store=str(self.store))
+        rng = np.random.default_rng(0)
+        if self.exact:
+            node = local_node(settings, self.source, rng)
+        else:
+            assert self.source is not None
+            node = node_with_noise(settings, self.source, rng)
+        node.connected()
+        return node
+
+    def visit(self, user: str, x: Vector, reward: float | None) -> None:
+        """Somebody is shown an item; without a reward nothing is learned."""
+        decision = self.node.recommend(user, x[None, :], ["item"])
+        if reward is not None:
+            self.node.feedback(decision.id, reward)
+        self.visitors.append(user)
+        self.deliver()
+
+    def forget(self, user: str) -> None:
+        self.node.forget_user(user)
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Until nobody has anything to say."""
+        moved = True
+        while moved:
+            moved = False
+            for frame in self._commit(self.hub):
+                moved = True
+                if self.late and isinstance(decode_frame(frame, GLOBAL), Numbered):
+                    self._waiting.append(frame)
+                else:
+                    self.node.receive(GLOBAL, frame)
+            for frame in self._commit(self.node):
+                moved = True
+                self.sent.append(Sent(len(self.visitors), frame))
+                with self._noting_refusals():
+                    self.hub.receive(NAME, frame)
+
+    @contextmanager
+    def _noting_refusals(self) -> Iterator[None]:
+        """An honest server sends nothing that the global server refuses."""
+        try:
+            yield
+        except FclubError:
+            self.refused += 1
+
+    def _commit(self, node: LocalNode | GlobalNode) -> list[bytes]:
+        changes = node.take()
+        node.store.write(changes.statements)
+        node.committed(changes)
+        frames = changes.frames + changes.letters + list(changes.receipts.items())
+        return [frame for _, frame in frames]
+
+    def restart(self, snapshot: bool) -> None:
+        """The process ends and another one opens the store."""
+        if snapshot:
+            self.node.snapshot()
+            self.deliver()
+        self.node.store.close()
+        self.node = self._open()
+        self.deliver()
+
+    def copy(self) -> None:
+        """Somebody copies the store."""
+        backup_store(self.store, self.folder / "copy.db")
+
+    def put_back(self) -> None:
+        """The copy takes the place of the store, as plain files do."""
+        self.node.store.close()
+        for rest in ("-wal", "-shm"):
+            Path(f"{self.store}{rest}").unlink(missing_ok=True)
+        shutil.copy(self.folder / "copy.db", self.store)
+        self.node = self._open()
+        self.deliver()
+
+    def finish(self) -> None:
+        """Deliver what was held back, and stop."""
+        self.late = False
+        for frame in self._waiting:
+            self.node.receive(GLOBAL, frame)
+        self.deliver()
+        self.hub.store.close()
+        self.node.store.close()

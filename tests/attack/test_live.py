@@ -1,0 +1,75 @@
+"""The audit of running servers passes the real ones and fails every broken one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.attack.sabotage import BY_TWINS, IN_NOISE, Sabotage
+
+from fclub.attack.live import BUDGETS, NUMBERS, Attack, attack_live, attack_processes
+from fclub.attack.pairs import Pair, live_pairs
+from fclub.privacy.audit import Finding
+from fclub.privacy.levels import LEVELS
+from fclub.privacy.noise import DiscreteNoise
+
+
+def quietly(pair: str) -> None:
+    """Nobody watches the progress."""
+
+
+def failed(findings: list[Finding]) -> list[str]:
+    return [f"{found.canary}: {found.test}" for found in findings if not found.passed]
+
+
+def test_every_private_policy_unit_and_level_is_attacked() -> None:
+    pairs = live_pairs()
+    assert len(pairs) == len(set(pairs)) == 8
+    assert {pair.level for pair in pairs} == set(LEVELS)
+    assert {pair.policy for pair in pairs} == {"cdp-fclub-dc", "cdp-fclub-plus", "cdp-homo"}
+    assert pairs[0].unit == "user"
+
+
+def at_least(number: int, cases: Sequence[Any]) -> list[Any]:
+    """The first of them always, all of them by .ci/run."""
+    return [*cases[:number], *(pytest.param(case, marks=pytest.mark.slow) for case in cases[number:])]
+
+
+@pytest.mark.parametrize("pair", at_least(1, live_pairs()), ids=str)
+def test_real_servers_keep_their_promise(pair: Pair) -> None:
+    """At a small size; `fclub audit` does the same with more numbers."""
+    (result,) = attack_live([pair], ((1.0, 1e-5),), numbers=100)
+    assert failed(result.findings) == []
+
+
+def named(cases: list[tuple[Sabotage, Pair]]) -> list[str]:
+    return [f"{sabotage.__name__} of {pair}" for sabotage, pair in cases]
+
+
+@pytest.mark.parametrize("case", BY_TWINS, ids=named(BY_TWINS))
+@pytest.mark.parametrize("budget", at_least(1, BUDGETS))
+def test_exact_twins_notice_what_is_not_a_matter_of_noise(
+    monkeypatch: pytest.MonkeyPatch, case: tuple[Sabotage, Pair], budget: tuple[float, float]
+) -> None:
+    sabotage, pair = case
+    sabotage(monkeypatch)
+    attack = Attack(pair, *budget)
+    assert next((found for found in attack.twins() if not found.passed), None) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", IN_NOISE, ids=named(IN_NOISE))
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_many_runs_notice_what_is_wrong_with_the_noise(
+    monkeypatch: pytest.MonkeyPatch, case: tuple[Sabotage, Pair], budget: tuple[float, float]
+) -> None:
+    sabotage, pair = case
+    sabotage(monkeypatch)
+    findings = Attack(pair, *budget, DiscreteNoise()).noise(NUMBERS, quietly)
+    assert next((found for found in findings if not found.passed), None) is not None
+
+
+@pytest.mark.slow
+def test_two_processes_draw_their_own_noise() -> None:
+    assert attack_processes().passed
