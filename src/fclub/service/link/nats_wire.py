@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from random import shuffle
@@ -38,6 +39,14 @@ CLOSE_SECONDS = 5.0
 LEAVE_AFTER = 2
 """Failures in a row after which another broker of a cluster is tried: this one may be cut off."""
 
+SILENCE_SECONDS = 6.0
+LONGEST_SILENCE = 60.0
+"""How long a message may stay without any answer until another broker of a cluster is tried.
+
+A broker that is cut off from the others may still say that there is nothing new. As the peer itself
+may be away, every silence is borne longer than the one before.
+"""
+
 PULL = json.dumps({"batch": BATCH, "expires": int(POLL_SECONDS * 1e9)}).encode()
 NOTHING_NEW = ("404", "408")
 """How the broker ends a pull for want of messages."""
@@ -58,6 +67,10 @@ class Broker:
 
 class _NotPrepared(NatsError):
     """The broker does not have the stream yet."""
+
+
+class _Silence(NatsError):
+    """Nothing that we said was answered."""
 
 
 def _status(message: Msg) -> str:
@@ -81,6 +94,8 @@ class NatsWire:
         self._urls = [url.strip() for url in broker.url.split(",")]
         shuffle(self._urls)
         self._failures = 0
+        self._asked: float | None = None
+        self._silence = SILENCE_SECONDS
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
         self._refusals = 0
@@ -106,6 +121,9 @@ class NatsWire:
                 await asyncio.sleep(PREPARED_SECONDS)
             except NotStored:
                 raise
+            except _Silence as error:
+                self.monitor.wire_failed(error)
+                await self._leave()
             except Exception as error:
                 # Whatever it is, a server goes on for its own users, and the link is tried again.
                 self.monitor.wire_failed(error)
@@ -182,6 +200,7 @@ class NatsWire:
                 self._failures = 0
                 frames = [message for message in messages if not _status(message)]
                 asked = asked - len(frames) if len(frames) == len(messages) else 0
+                self._listen(bool(frames))
                 if frames:
                     self._refusals = 0
                     await deliver([(self._sender(m.subject), m.data) for m in frames])
@@ -191,6 +210,16 @@ class NatsWire:
             await end(*keeping)
             if self.connected:
                 await subscription.unsubscribe()
+
+    def _listen(self, heard: bool) -> None:
+        """Notice a silence that has lasted long enough to look for another broker."""
+        now = time.monotonic()
+        if heard:
+            self._asked, self._silence = None, SILENCE_SECONDS
+        elif self._asked is not None and now - self._asked > self._silence and len(self._urls) > 1:
+            lasted, self._asked = self._silence, now
+            self._silence = min(2 * self._silence, LONGEST_SILENCE)
+            raise _Silence(f"nothing was answered for {lasted:g} s")
 
     async def _arrived(self, subscription: Subscription) -> list[Msg]:
         """At least one message, with all that came with it."""
@@ -212,7 +241,10 @@ class NatsWire:
         if self._client is None or not self.connected:
             return
         subject = f"fclub.down.{peer}" if self.name == GLOBAL else f"fclub.up.{self.name}"
-        headers = None if message_id is None else {"Nats-Msg-Id": message_id}
+        headers = None
+        if message_id is not None:
+            headers = {"Nats-Msg-Id": message_id}
+            self._asked = time.monotonic() if self._asked is None else self._asked
         try:
             await self._client.publish(subject, frame, headers=headers)
         except (NatsError, OSError) as error:
