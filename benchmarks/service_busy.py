@@ -6,7 +6,8 @@ python benchmarks/service_busy.py --users 1000000 --policy fclub-plus --seconds 
 The store is filled before. Then a detection follows `--every` so many visits, or the one before, and a
 snapshot 20,000 log entries; visits come at half of what the server can do, each when it is due. Also
 told: the time from the start of the process until it is ready, after a stop and after a kill, and
-resident memory.
+resident memory. At the end the same visits are played without HTTP, and what the main thread does at a
+time is told in CPU time: that is how long a request would wait for it on a machine of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,23 +113,47 @@ def milliseconds(samples: list[float]) -> dict[str, float]:
     return dict(zip(("p50", "p99", "p99.9", "max"), found.round(1).tolist(), strict=True))
 
 
+def steps(path: Path, policy: str, users: int, visits: int, every: int) -> dict[str, Any]:
+    """CPU milliseconds of what the main thread does at a time; other processes hardly change them.
+
+    As under load, eight visits share a commit; a part of a detection is taken with each. `work` is what
+    another thread would do meanwhile, and the wait for the disk is not in it.
+    """
+    model = model_of(policy, users, every)
+    node = local_node(LocalSettings(model=model, name="bench", store=str(path)))
+    node._go_on()
+    times: dict[str, list[float]] = {}
+
+    def timed(name: str, do: Callable[..., Any], *arguments: Any) -> Any:
+        start = time.thread_time()
+        result = do(*arguments)
+        times.setdefault(name, []).append(time.thread_time() - start)
+        return result
+
+    rng, ids = np.random.default_rng(0), [str(k) for k in range(10)]
+    for visit in range(visits):
+        items = rng.standard_normal((len(ids), DIM))
+        items /= 1.001 * np.linalg.norm(items, axis=1, keepdims=True)
+        user = f"user-{rng.integers(users)}"
+        shown = timed("recommend", node.recommend, user, items, ids)
+        timed("feedback", node.feedback, shown.id, float(rng.random() < 0.5))
+        if visit % 8 == 0:
+            part = timed("take a part", node.part)
+            if part is not None:
+                timed("work", part)
+            timed("rows of a snapshot", node.save_some)
+            changes = node.take()
+            timed("statements", node.store.stage, changes.statements)
+            node.store.commit()
+            node.committed(changes)
+        if visit % 1000 == 0:
+            timed("overview", node.overview)
+    node.store.close()
+    return {name: milliseconds(values) for name, values in times.items()}
+
+
 def measure(folder: Path, policy: str, users: int, seconds: float, every: int) -> dict[str, Any]:
     path, model = folder / "local.db", model_of(policy, users, every)
-    subprocess.run(
-        [
-            sys.executable,
-            __file__,
-            "--fill",
-            str(path),
-            "--policy",
-            policy,
-            "--users",
-            str(users),
-            "--every",
-            str(every),
-        ],
-        check=True,
-    )
     values = {
         "model__policy": policy,
         "model__dim": DIM,
@@ -174,11 +200,16 @@ if __name__ == "__main__":
     parser.add_argument("--policy", default="cdp-fclub-plus")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--every", type=int, default=1000, help="visits from detection to detection")
+    parser.add_argument("--visits", type=int, default=30_000, help="of which CPU times are taken")
     parser.add_argument("--fill", type=Path, help="only fill this store")
     given = parser.parse_args()
     if given.fill is not None:
         fill(given.fill, model_of(given.policy, given.users, given.every), given.users)
     else:
-        with tempfile.TemporaryDirectory(dir=os.environ.get("FCLUB_BENCH_DIR")) as home:
+        with tempfile.TemporaryDirectory() as home:
+            store = Path(home) / "local.db"
+            size = ["--policy", given.policy, "--users", str(given.users), "--every", str(given.every)]
+            subprocess.run([sys.executable, __file__, "--fill", str(store), *size], check=True)
             told = measure(Path(home), given.policy, given.users, given.seconds, given.every)
+            told["steps_cpu_ms"] = steps(store, given.policy, given.users, given.visits, given.every)
         print(json.dumps(told))

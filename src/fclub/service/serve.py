@@ -88,8 +88,8 @@ def _warn(model: Model, monitor: Monitor) -> None:
 
 def local_app(settings: LocalSettings) -> Application:
     """The application of a local server; without a broker it carries its own global server."""
-    rehearse(settings.model)
     monitor, node = Monitor("local"), local_node(settings)
+    rehearse(settings.model, node)
     _warn(settings.model, monitor)
     if settings.catalogue is not None:
         stock(node, settings)

@@ -68,17 +68,13 @@ def _fingerprint(model: Model) -> dict[str, Any]:
     return found if model.reward == (0.0, 1.0) else found | {"reward": model.reward}
 
 
-def rehearse(model: Model) -> None:
+def rehearse(model: Model, node: LocalNode) -> None:
     """A few visits that leave no trace, so that no visitor waits for the kernels to be compiled.
 
-    If a server with many users works otherwise, two are also played as if they were many.
+    Two users are played; if the node's server has many and works otherwise, as if they were many.
     """
-    _rehearse(model)
-    if "few" in FAMILIES[model.policy].defaults:
-        _rehearse(msgspec.structs.replace(model, parameters=model.parameters | {"few": 1}))
-
-
-def _rehearse(model: Model) -> None:
+    if node.server.by_user and "few" in FAMILIES[model.policy].defaults:
+        model = msgspec.structs.replace(model, parameters=model.parameters | {"few": 1})
     rows, first = np.arange(2), np.array([0, 2])
     federation = Federation(family_of(model), rows, first, SeedSequence(), seeded=False)
     server, items = federation.servers[0], np.eye(model.dim)[:2]
