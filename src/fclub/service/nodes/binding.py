@@ -17,6 +17,12 @@ SETTINGS = "settings"
 """Where a store remembers the model that it was last opened with."""
 
 
+OTHER_RULES = (
+    "was made with other settings, or by a version of fclub with other rules for {}: go on with those, "
+    "or begin with a new store, which spends a budget of its own"
+)
+
+
 @contextmanager
 def bound_to(store: Store, model: Model) -> Iterator[None]:
     """Name the keys of the model if what the block fixes differs from what the store remembers."""
@@ -24,12 +30,12 @@ def bound_to(store: Store, model: Model) -> Iterator[None]:
         yield
     except OtherSettings as error:
         known = store.get(SETTINGS)
-        if known is None:
-            raise
-        changes = list(_changes(msgspec.json.decode(known, type=Model), model))
-        if not changes:
-            raise
-        raise OtherSettings(f"{store.path} was made with {'; '.join(changes)}") from error
+        changes = list(_changes(msgspec.json.decode(known, type=Model), model)) if known else []
+        if changes:
+            raise OtherSettings(f"{store.path} was made with {'; '.join(changes)}") from error
+        if "made with model = " in str(error):
+            raise OtherSettings(f"{store.path} {OTHER_RULES.format(model.policy)}") from error
+        raise
 
 
 def remember(store: Store, model: Model) -> None:
