@@ -187,14 +187,15 @@ def test_a_forgotten_user_is_in_nothing_that_is_released_later(name: str) -> Non
 
 
 def lone_server(name: str, parameters: dict[str, Parameter]) -> LocalServer:
-    """A live server with three users, some of whose rewards it has learned."""
+    """A server with three users, some of whose rewards it has learned; live but for one kind."""
     family = make_family(name, SHAPE, parameters)
     source = NoNoise() if family.privacy is None else SeededNoise(np.random.default_rng(0))
     link = Recording(family)
     place = Place("0", link.uplink(0), source, family.ledger(True), np.random.default_rng(0))
-    server = family.local_server(place, family.users(0), live=True)
-    for row in range(3):
-        assert server.add_user() == row
+    live = parameters is not SIMULATED
+    server = family.local_server(place, family.users(0 if live else 3), live)
+    while len(server.counts) < 3:
+        server.add_user()
     for t in range(6):
         server.observe(t % 3, np.array([0.1 * t, 0.3, HALF]), float(t % 2))
     return server
@@ -202,6 +203,8 @@ def lone_server(name: str, parameters: dict[str, Parameter]) -> LocalServer:
 
 ROWS = [(name, QUICK.get(name, {})) for name in FAMILIES]
 ROWS += [("fclub-plus", {"few": 1}), ("cdp-fclub-plus", {}), ("cdp-fclub-plus", {"few": 1})]
+SIMULATED: dict[str, Parameter] = {"unit": "event", "level": "cdp", "few": 1}
+ROWS += [("cdp-fclub-plus", SIMULATED)]
 
 
 @pytest.mark.parametrize(("name", "parameters"), ROWS)

@@ -13,6 +13,7 @@ from fclub.core.plus.evidence import Noise
 from fclub.core.plus.type_noise import NoisedTypes, blend, information_of, probabilities, rows_of
 from fclub.core.plus.type_rounds import keep
 from fclub.core.plus.type_sums import TypeSums, know_users
+from fclub.core.statistics import replace_reward
 from fclub.core.types import Floats, Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.ledger import Stream
@@ -63,6 +64,13 @@ class EventLocal(TypeLocal):
 
     def withhold(self, row: int, x: Vector, y: float) -> None:
         """All that is learned is released: what must not be is not learned."""
+
+    def replace(self, row: int, x: Vector, old: float, new: float) -> None:
+        """On the grid, too."""
+        told = on_grid(old - self.centre), on_grid(new - self.centre)
+        snapped = snap(x, self.domain.constant or 0.0)
+        replace_reward(self.users, self.crowd.squares, row, snapped, *told)
+        self._known = None
 
     def add_user(self) -> int:
         self.before = np.vstack([self.before, np.zeros((1, self.rules.types))])

@@ -165,8 +165,7 @@ class PlusLocal(AtOnce):
             x, told = snap(x, serving.constant), (on_grid(told[0]), on_grid(told[1]))
         change = replace_reward(self.users, serving.squares, row, x, *told)
         serving.vector[row] += serving.weight[row] * change
-        if serving.weight[row] > 0.0:
-            serving.theta[row] = serving.covariance[row] @ serving.vector[row]
+        serving.theta[row] = serving.covariance[row] @ serving.vector[row]
 
     @property
     def slotted(self) -> Slotted | None:
