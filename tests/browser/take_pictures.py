@@ -18,7 +18,7 @@ IMAGES = chromium.ROOT / "docs" / "images"
 UP = "up --policy fclub-plus --servers 6 --users 24 --rate 100 --no-browser --dir"
 DEMO = "demo --rounds 10000 --seeds 2 --no-open --out"
 FIGURES = ("regret", "communication", "ari")
-VISITS = 3500
+VISITS = 1500
 TOLD = "document.getElementById('verdict').textContent.match(/After ([0-9,]+) visits/)?.[1] ?? '0'"
 SECONDS = 300
 

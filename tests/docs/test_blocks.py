@@ -40,6 +40,20 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
+def unpack_films(folder: Path) -> None:
+    """A stand-in for MovieLens of the same layout, which a reader of the tutorial has unpacked."""
+    folder.mkdir()
+    films = [f'{k},"Film, The {k} ({1980 + k % 40})",Drama' for k in range(60)]
+    (folder / "movies.csv").write_text("\n".join(["movieId,title,genres", *films, ""]))
+    rated = [
+        f"{user},{film},{5.0 if (user + film) % 3 == 0 else 2.5},0"
+        for user in range(210)
+        for film in range(60)
+        if (7 * user + 11 * film) % 4
+    ]
+    (folder / "ratings.csv").write_text("\n".join(["userId,movieId,rating,timestamp", *rated, ""]))
+
+
 def short(block: Block) -> Block:
     """Visitors stop after a while, and the port is one that is free."""
     text = ENDLESS.sub(r"\1 --visits 50", block.text)
@@ -53,6 +67,7 @@ def test_every_block_runs(page: Path, clean: dict[str, str], tmp_path: Path) -> 
         (tmp_path / name).symlink_to(ROOT / name)
     for lock in ROOT.glob("*.lock"):
         (tmp_path / lock.name).symlink_to(lock)
+    unpack_films(tmp_path / "ml-latest-small")
     install = Block("sh", "pip install --quiet --force-reinstall --no-deps fclub")
     with Reader(tmp_path, clean) as reader:
         for block in [install, *blocks(page)]:

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from fclub.cli.features import app
 from fclub.environments.data.features import item_features, read_titles
+from fclub.environments.data.ratings_file import read_ratings
 from fclub.errors import InvalidFile, InvalidInput
+from fclub.service.nodes.importing import read_past
 from fclub.service.store.items_file import read_items
 
 HALF = float(np.sqrt(0.5))
@@ -67,6 +69,19 @@ def test_titles_take_the_place_of_ids(ratings: Path, tmp_path: Path) -> None:
     assert "40 items with 4 features, the last of them 0.7071067811865476" in done.output
     ((ids, _),) = read_items(named, 4)
     assert {"Alien, The", "Brazil [1]", "Brazil [2]", "3"} <= set(ids)
+
+
+def test_the_log_says_who_liked_what(ratings: Path, tmp_path: Path) -> None:
+    titles, log, out = (tmp_path / name for name in ("titles.csv", "log.csv", "items.csv"))
+    titles.write_text('item,title\n0,"Alien, The"\n')
+    words = f"{ratings} --dim 4 --out {out} --titles {titles} --log {log} --threshold 4"
+    assert CliRunner().invoke(app, words.split()).exit_code == 0
+    known = read_ratings(ratings)
+    told = {(one.user, one.item): one.reward for one in read_past(log)}
+    assert len(told) == len(known)
+    for user, item, value in zip(known.users, known.items, known.values, strict=True):
+        name = "Alien, The" if known.item_ids[item] == 0 else str(known.item_ids[item])
+        assert told[str(known.user_ids[user]), name] == float(value >= 4)
 
 
 def test_it_answers_in_json(ratings: Path, tmp_path: Path) -> None:

@@ -364,7 +364,21 @@ def test_a_wrong_log_is_named(tmp_path: Path, text: str, reason: str) -> None:
 
 
 def test_an_import_needs_one_place(log: Path) -> None:
-    assert "either --url or --store" in str(run_import(log)[1])
+    assert "one of --url, --store and --dir" in str(run_import(log)[1])
+    assert "has no running federation" in str(run_import(log, "--dir", str(log.parent))[1])
+
+
+def test_the_shape_of_a_catalogue_is_in_its_first_lines(tmp_path: Path) -> None:
+    file = tmp_path / "items.csv"
+    file.write_text("id,x1,constant\na,0.1,0.5\n")
+    assert items_file.shape_of_items(file) == (2, 0.5)
+    file.write_text("id,x1,x2\na,0.1,0.5\n")
+    assert items_file.shape_of_items(file) == (2, None)
+    file.write_text("id\n")
+    with pytest.raises(InvalidFile, match="names of features"):
+        items_file.shape_of_items(file)
+    with pytest.raises(InvalidFile, match="No such file"):
+        items_file.shape_of_items(tmp_path / "missing.csv")
 
 
 def test_a_file_of_items_may_quote_and_goes_in_in_portions(

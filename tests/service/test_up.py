@@ -111,6 +111,33 @@ def test_a_signal_stops_everything(tmp_path: Path, number: signal.Signals) -> No
 
 
 @pytest.mark.slow
+def test_a_federation_serves_a_catalogue_and_learns_from_a_log(tmp_path: Path) -> None:
+    """Users of the log are spread over the servers, which offer all items by name."""
+    items, log, home = tmp_path / "items.csv", tmp_path / "log.csv", tmp_path / "home"
+    items.write_text("id,x1,constant\nAlien,0.7,0.7\nBrazil,-0.7,0.7\n")
+    likes = [
+        f"user-{k},{film},{int(film == 'Alien')}" for k in range(20) for film in ("Alien", "Brazil")
+    ]
+    log.write_text("\n".join(["user,item,reward", *likes]))
+    process = fclub(*f"up --catalogue {items} --servers 2 --dir {home}".split(), start_new_session=True)
+    addresses = home / "servers.json"
+    wait_for(addresses.exists)
+    told = fclub("import", str(log), "--dir", str(home))
+    assert told.communicate(timeout=120)[0] == "40 learned, 0 known, 0 refused\n"
+    found = json.loads(addresses.read_text())
+    people = 0
+    for name in ("s0", "s1"):
+        with Client(found[name]["url"], found[name]["token"]) as client:
+            people += sum(one["users"] for one in client.request("GET", "/v1/clusters"))
+            (shown,) = client.request("POST", "/v1/recommend", {"user": "ann", "count": 1})["shown"]
+            assert shown["item"] == "Alien"
+    assert people == 20
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["global", "s0"])
 def test_a_server_that_dies_is_named(tmp_path: Path, victim: str) -> None:
     process = fclub(*f"up --servers 1 --users 4 --dir {tmp_path}".split(), start_new_session=True)

@@ -23,12 +23,16 @@ def features(
     out: Annotated[Path, typer.Option(help="CSV to write: id, features.")],
     size: Annotated[int | None, typer.Option(min=2, help="Only the most rated items.")] = None,
     titles: Annotated[Path | None, typer.Option(help="CSV (item, title): titles become ids.")] = None,
+    log: Annotated[Path | None, typer.Option(help="CSV of likes to write, for fclub import.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Least rating that is a like.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make the features of a catalogue's items from ratings, and say how well they predict."""
     made = item_features(ratings, dim, size, threshold)
-    made.write(out, None if titles is None else read_titles(titles))
+    named = None if titles is None else read_titles(titles)
+    made.write(out, named)
+    if log is not None:
+        made.write_log(log, named)
     check = made.check
     if as_json:
         told = {"items": len(made.ids), "constant": made.constant, "check": asdict(check)}
@@ -39,5 +43,6 @@ def features(
         f"Of two held-out ratings of a user the features put the liked one first in "
         f"{100 * check.features:.0f} % of cases ({check.users} users); popularity does in "
         f"{100 * check.popularity:.0f} %, chance in 50 %.\n"
-        f"Serve it: fclub local --dim {dim} --set model.constant={made.constant!r} --catalogue {out}"
+        f"Serve it: fclub up --catalogue {out}\n"
+        f"or fclub local --dim {dim} --set model.constant={made.constant!r} --catalogue {out}"
     )

@@ -5,17 +5,31 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Annotated
+from zlib import crc32
 
 import typer
 
-from fclub.client import Client
+from fclub.client import Client, Observation
 from fclub.config import require
 from fclub.errors import FclubError
+from fclub.service.fleet import read_addresses
+from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.importing import learn_offline, read_past
 
 app = typer.Typer(add_completion=False)
 
 EXAMPLE = "Example: fclub import log.csv --store shop.db"
+
+
+def _spread(folder: Path, past: list[Observation]) -> list[bool | FclubError]:
+    """Every user to one of the local servers that run in this folder."""
+    servers = [at for name, at in read_addresses(folder).items() if name != GLOBAL]
+    results: list[bool | FclubError] = []
+    for number, at in enumerate(servers):
+        own = [one for one in past if crc32(one.user.encode()) % len(servers) == number]
+        with Client(at["url"], at["token"]) as client:
+            results += client.observe(own)
+    return results
 
 
 @app.command("import", epilog=EXAMPLE)
@@ -24,13 +38,20 @@ def import_(
     url: Annotated[str | None, typer.Option(help="Address of a running local server.")] = None,
     token: Annotated[str, typer.Option(help="With --url: the application's token.")] = "",
     store: Annotated[Path | None, typer.Option(help="Store of a server that does not run.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Folder of fclub up: its servers share the users."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Let a local server learn from what was shown elsewhere; the same id counts once."""
-    require((url is None) != (store is None), "import needs either --url or --store", url)
+    places = [place for place in (url, store, folder) if place is not None]
+    require(len(places) == 1, "import needs one of --url, --store and --dir", places)
     results: list[bool | FclubError] = []
     if store is not None:
         results += learn_offline(store, read_past(log))
+    elif folder is not None:
+        results += _spread(folder, list(read_past(log)))
     else:
         with Client(str(url), token) as client:
             results += client.observe(list(read_past(log)))

@@ -8,7 +8,9 @@ import os
 import signal
 import sys
 import tempfile
+import time
 import webbrowser
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -23,9 +25,11 @@ from fclub.cli import parameters
 from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment
 from fclub.errors import RequestFailed
+from fclub.parameters import Parameter
 from fclub.service.fleet import Fleet
 from fclub.service.nodes.parts import family_of
 from fclub.service.settings import POLICY, Model
+from fclub.service.store.items_file import shape_of_items
 from fclub.visitors import Diary, Stage, Tally, make_rivals, visit
 
 app = typer.Typer(add_completion=False)
@@ -64,7 +68,48 @@ def start_environment(env: str, given: dict[str, Any], seed: int) -> Environment
 NOT_COMPARED = (
     "These servers have learned from visits of another setting, so no other policy is compared."
 )
+
+
+def _show_pages(fleet: Fleet, console: Console, browser: bool) -> None:
+    if browser and console.is_terminal and _has_screen():
+        webbrowser.open(fleet.hub.page)
+    for server in fleet.servers:
+        console.print(f"{server.name}: {server.page}", soft_wrap=True, highlight=False)
+
+
+def _wait(fleet: Fleet, console: Console) -> None:
+    """Until Ctrl-C: an application visits."""
+    try:
+        while True:
+            fleet.check()
+            time.sleep(1.0)
+    except KeyboardInterrupt:
+        console.print("stopping …")
+
+
 EXAMPLE = "Example: fclub up --env ratings --set env.path=ratings.csv --servers 3 --visits 1000"
+
+
+def _serve(
+    catalogue: Path,
+    servers: int,
+    policy: str,
+    given: Mapping[str, Parameter],
+    folder: Path | None,
+    browser: bool,
+) -> None:
+    dim, constant = shape_of_items(catalogue)
+    model = Model(policy=policy, dim=dim, constant=constant, parameters=dict(given))
+    family_of(model)
+    _stop_when_told()
+    console = Console(stderr=True)
+    with ExitStack() as stack:
+        home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fclub-")))
+        fleet = Fleet(home, servers, model, catalogue=catalogue)
+        with console.status(f"starting {len(fleet.servers)} servers …"):
+            stack.enter_context(fleet)
+        _show_pages(fleet, console, browser)
+        _wait(fleet, console)
 
 
 @app.command("up", epilog=EXAMPLE)
@@ -77,6 +122,10 @@ def up(
     visits: Annotated[int | None, typer.Option(min=1, help="Stop after this number.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the visitors.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help=parameters.HELP)] = None,
+    catalogue: Annotated[
+        Path | None,
+        typer.Option(help="Serve these items (CSV) to your application; no simulated visitors."),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -88,6 +137,9 @@ def up(
 ) -> None:
     """Run broker, global server and local servers on this machine, with simulated visitors."""
     given, own = parameters.parse_parameters(set_, [policy], env)
+    if catalogue is not None:
+        _serve(catalogue, servers, policy, own.get(policy, {}), folder, browser)
+        return
     make_twin = partial(start_environment, env, {"users": users, "servers": servers} | given, seed)
     environment = make_twin()
     problem = environment.problem
@@ -111,10 +163,7 @@ def up(
             stage.catch_up(diary.tally.visits)
         if not diary.compared:
             console.print(NOT_COMPARED)
-        if browser and console.is_terminal and _has_screen():
-            webbrowser.open(fleet.hub.page)
-        for server in fleet.servers:
-            console.print(f"{server.name}: {server.page}", soft_wrap=True, highlight=False)
+        _show_pages(fleet, console, browser)
         if not console.is_terminal:  # there, the last table ends without a new line
             stack.callback(console.line)
         live = stack.enter_context(Live(_table(diary.tally), console=console, refresh_per_second=4))

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import httpx
 import msgspec
 
-from fclub.errors import FleetFailed
+from fclub.errors import FleetFailed, InvalidFile
 from fclub.paths import write_atomically
 from fclub.service.http.gate import hash_token, new_token
 from fclub.service.link.broker import LocalBroker, free_port
@@ -130,10 +130,19 @@ class AnyBroker(Protocol):
     def stop(self) -> None: ...
 
 
+def read_addresses(folder: Path) -> dict[str, dict[str, str]]:
+    """Url and token of every server that runs in this folder, by name."""
+    try:
+        found: dict[str, dict[str, str]] = json.loads((folder / ADDRESSES).read_bytes())
+    except (OSError, ValueError) as error:
+        raise InvalidFile(f"{folder} has no running federation: {error}") from None
+    return found
+
+
 class Fleet:
     """`with Fleet(folder, servers, model) as fleet:` runs everything inside the block.
 
-    `hub` are settings of the global server.
+    Every local server offers the items of `catalogue`, a file. `hub` are settings of the global server.
     """
 
     def __init__(
@@ -142,6 +151,7 @@ class Fleet:
         servers: int,
         model: Model,
         make_broker: Callable[[Path, dict[str, str]], AnyBroker] = LocalBroker,
+        catalogue: Path | None = None,
         **hub: Any,
     ) -> None:
         folder.mkdir(exist_ok=True)
@@ -162,7 +172,8 @@ class Fleet:
             return Server(command, name, folder, settings | own, self.token)
 
         self.hub = server("global", GLOBAL, {"servers": names, **hub})
-        self.locals = [server("local", name, {"name": name}) for name in names]
+        offered = {} if catalogue is None else {"catalogue": str(catalogue.absolute())}
+        self.locals = [server("local", name, {"name": name} | offered) for name in names]
 
     @property
     def servers(self) -> list[Server]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from fclub.errors import InvalidFile
 from fclub.paths import write_atomically
 
 RIDGE = 1.0
+CONSTANT = "constant"
+"""The name of the last feature where all items share it."""
+
 MOST_USERS = 2000
 """Users in the held-out check; more would only make it slower."""
 
@@ -35,13 +40,25 @@ class Check:
     popularity: float
 
 
+class Opinion(NamedTuple):
+    """Whether a user liked the item in this place."""
+
+    user: str
+    item: int
+    liked: bool
+
+
 @dataclass(frozen=True)
 class ItemFeatures:
-    """Ids and vectors, the last feature being `constant` everywhere, and how well they predict."""
+    """Ids and vectors, the last feature being `constant` everywhere, and how well they predict.
+
+    `opinions` are the ratings of these items that they were made from.
+    """
 
     ids: list[str]
     rows: Floats
     check: Check
+    opinions: list[Opinion]
 
     @property
     def constant(self) -> float:
@@ -49,17 +66,28 @@ class ItemFeatures:
 
     def write(self, path: Path, titles: dict[str, str] | None = None) -> None:
         """A CSV that `fclub local --catalogue` reads; `titles` may take the place of ids."""
-        ids = self.ids if titles is None else _named(self.ids, titles)
-        text = io.StringIO(newline="")
-        lines = csv.writer(text)
-        lines.writerow(["id", *(f"x{k}" for k in range(1, self.rows.shape[1])), "constant"])
-        for key, row in zip(ids, self.rows.tolist(), strict=True):
-            lines.writerow([key, *map(repr, row)])
-        try:
-            with write_atomically(path) as file:
-                file.write(text.getvalue().encode())
-        except OSError as error:
-            raise InvalidFile(f"{path}: {error.strerror}") from None
+        head = ["id", *(f"x{k}" for k in range(1, self.rows.shape[1])), CONSTANT]
+        rows = zip(self._called(titles), self.rows.tolist(), strict=True)
+        _write_csv(path, head, ([key, *map(repr, row)] for key, row in rows))
+
+    def write_log(self, path: Path, titles: dict[str, str] | None = None) -> None:
+        """A CSV that `fclub import` reads: a like is worth 1, another rating 0."""
+        ids = self._called(titles)
+        rows = ([user, ids[item], int(liked)] for user, item, liked in self.opinions)
+        _write_csv(path, ["user", "item", "reward"], rows)
+
+    def _called(self, titles: dict[str, str] | None) -> list[str]:
+        return self.ids if titles is None else _named(self.ids, titles)
+
+
+def _write_csv(path: Path, head: list[str], rows: Iterable[list[Any]]) -> None:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([head, *rows])
+    try:
+        with write_atomically(path) as file:
+            file.write(text.getvalue().encode())
+    except OSError as error:
+        raise InvalidFile(f"{path}: {error.strerror}") from None
 
 
 def item_features(
@@ -83,8 +111,12 @@ def item_features(
     rows = _vectors(rated, np.ones(rated.nnz, dtype=np.bool_), dim)
     rng = np.random.default_rng(seed)
     line = float(ratings.values.mean()) if threshold is None else threshold
-    check = _check(rated, rated.data >= line, rng.random(rated.nnz) < holdout, dim, rng)
-    return ItemFeatures([str(key) for key in ratings.item_ids[items]], rows, check)
+    likes = rated.data >= line
+    check = _check(rated, likes, rng.random(rated.nnz) < holdout, dim, rng)
+    people = np.repeat(ratings.user_ids, np.diff(rated.indptr)).tolist()
+    told = zip(map(str, people), rated.indices.tolist(), likes.tolist(), strict=True)
+    ids = [str(key) for key in ratings.item_ids[items]]
+    return ItemFeatures(ids, rows, check, list(itertools.starmap(Opinion, told)))
 
 
 def _vectors(rated: Any, known: Flags, dim: int) -> Floats:

@@ -16,6 +16,7 @@ from fclub.core.types import Matrix
 from fclub.errors import InvalidFeatures, InvalidFile
 
 IDS = ("id", "item", "item_id")
+CONSTANT = "constant"
 
 
 AT_ONCE = 10_000
@@ -52,6 +53,20 @@ def read_items(path: Path, dim: int) -> Iterator[tuple[list[str], Matrix]]:
         raise InvalidFile(f"{path}: {error}") from None
     if line == 2:
         raise InvalidFile(f"{path}: there is no item")
+
+
+def shape_of_items(path: Path) -> tuple[int, float | None]:
+    """The number of features; and the last one's value, if its column says that it is constant."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            head = next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidFile(f"{path}: {error}") from None
+    dim = len(head) - 1
+    if dim < 1:
+        raise InvalidFile(f"{path}: the first line must be {IDS[0]} and names of features")
+    _, rows = next(read_items(path, dim))
+    return dim, float(rows[0, -1]) if head[-1] == CONSTANT else None
 
 
 def check_items_file(path: Path, dim: int) -> Iterator[list[str]]:

@@ -38,7 +38,8 @@ export function showLearning(samples, visitors, policy) {
     }
     const points = recent(told(samples, "squares"), "reward", "squares", "feedback");
     chart(figure, [{ name: policy, points }], { x: "visits since start", unit: "reward per visit, from 0 to 1" });
-    const now = points.length ? `Of late a visit earns ${banded(last(points))}. ` : "";
+    const none = `Nothing can be said before ${LEAST / 4} rewards have come. `;
+    const now = points.length ? `Of late a visit earns ${banded(last(points))}. ` : none;
     put("verdict", `${now}What one model per user would earn is known for simulated visitors only.`);
     return;
   }

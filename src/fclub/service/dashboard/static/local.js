@@ -8,6 +8,7 @@ import { meter, percent, showPromise } from "./budget.js";
 import { explainTerms } from "./terms.js";
 
 const WINDOW = 10;
+const ALIKE = 1.2; // times the mean share: no type is larger
 const CUT_OFF = { good: false, text: "Cut off from the broker: users are served, nothing is sent." };
 
 function show(now) {
@@ -78,7 +79,8 @@ function showClusters(clusters) {
 function told(clusters, shown, types) {
   if (!clusters.length) return "Nobody has come yet.";
   const others = Math.max(...clusters.map((one) => one.shared_by)) - 1;
-  const blurred = types && Math.max(...clusters.map((one) => one.weight)) < 2 / clusters.length;
+  const alike = Math.max(...clusters.map((one) => one.weight)) < ALIKE / clusters.length;
+  const blurred = types && alike && clusters.every((one) => one.known < 0.5);
   const mixed = blurred ? " The data do not tell types apart yet: users are served from a mixture of all." : "";
   const helped = others > 0 ? `Data of ${several(others, types ? "other server" : "other local cluster")} help.` : "Nobody else’s data are in these estimates yet.";
   const empty = clusters.length - shown.length;
@@ -100,7 +102,7 @@ function share({ own, others }) {
 function showLeft({ messages, waiting, next, privacy }) {
   const left = messages ? `${several(messages, "message")} so far` : "Nothing has left this server";
   const kind = privacy === null ? "; this policy adds no noise: exact sums over users leave" : "";
-  const open = waiting ? `. ${several(waiting, "observation")} ${waiting === 1 ? "is" : "are"} not known outside` : "";
+  const open = waiting && privacy?.unit !== "user" ? `. ${several(waiting, "observation")} ${waiting === 1 ? "is" : "are"} not known outside` : "";
   put("left", `${left}${kind}${open}.`);
   put("next", next);
   const spent = showPromise(privacy);
