@@ -41,6 +41,7 @@ def test_reference_pages_are_those_of_the_code(name: str) -> None:
 def commands(page: Path) -> list[str]:
     """Every use of `fclub` in a shell block or between backticks."""
     shell = "\n".join(block.text for block in blocks(page) if block.language == "sh")
+    shell = shell.replace("\\\n", " ")
     lines = [re.split(" [#&|]", line)[0].strip() for line in shell.splitlines()]
     lines = [line for line in lines if line.startswith("fclub ")]
     return lines + [line for line in INLINE.findall(page.read_text()) if "COMMAND" not in line]
