@@ -287,6 +287,23 @@ def test_a_late_answer_to_who_has_gone_on_is_of_no_use() -> None:
     assert alone.server.busy
 
 
+def test_who_begins_a_phase_while_paused_awaits_no_earlier_answer() -> None:
+    alone = Alone("fclub-plus")
+    alone.visit(30)
+    alone.link.deaf = True
+    alone.work_on()
+    alone.finish()
+    digest = alone.link.sent[-1]
+    assert isinstance(digest, TypeDigest)
+    assert alone.server.unanswered
+    alone.server.pause()
+    alone.work_on()
+    alone.finish()
+    alone.server.go_on()
+    alone.server.receive(TypeNews(digest.phase, digest.step, 1, digest.types, digest.sums))
+    assert not alone.server.unanswered
+
+
 def test_a_server_that_shares_nothing_learns_in_parts_too() -> None:
     one, other = Alone("fclub-plus", share=False), Alone("fclub-plus", share=False, in_parts=False)
     for alone in (one, other):

@@ -282,9 +282,12 @@ class TypeLocal:
                 raise InvalidMessage(f"a server of types does not take a {type(message).__name__}")
 
     def _begin_phase(self, phase: int) -> None:
-        """Ask the others in every step, or go through all steps alone; after no answer, first alone."""
+        """Ask the others in every step, or go through all steps alone; after no answer, first alone.
+
+        What others have not answered yet is not awaited any more.
+        """
         asks, alone = self.share and not self.paused, self.unanswered and self.clock is not None
-        self.phase, self.step, self.unanswered = phase, 0, self.unanswered and not asks
+        self.phase, self.step, self.unanswered = phase, 0, self.unanswered and not self.share
         self.asking, self.asking_next = asks and not alone, asks and alone
         self._begin_pass()
 
