@@ -64,7 +64,8 @@ function learned(types, found, members) {
     const alone = new Map();
     for (const [, , k] of members) alone.set(k, (alone.get(k) ?? 0) + 1);
     const shared = [...alone.values()].filter((number) => number > 1).length;
-    parts.push(`${several(shared, "global cluster")} of ${count(found)} ${shared === 1 ? "joins" : "join"} several local clusters.`);
+    const joined = `${several(shared, "global cluster")} of ${count(found)} ${shared === 1 ? "joins" : "join"} several local clusters.`;
+    parts.push(shared ? joined : `None of ${several(found, "global cluster")} joins several local clusters.`);
   }
   return parts.join(" ");
 }
