@@ -123,20 +123,25 @@ def scale_by_data(patch: pytest.MonkeyPatch) -> None:
 
 def scale_by_presence(patch: pytest.MonkeyPatch) -> None:
     """The same of whole users: more noise while the first user has data."""
-    release = SlotReleases.release
+    add, finish = SlotReleases.add, SlotReleases.finish
+    factor = {"now": 1.0}
 
-    def scaled(self: Any, slot: int, users: Any, visits: int) -> Any:
-        factor = 1.05 if users.counts[0] else 0.95
+    def watched(self: Any, users: Any, stop: int) -> Any:
+        factor["now"] = 1.05 if users.counts[0] else 0.95
+        return add(self, users, stop)
+
+    def scaled(self: Any) -> Any:
         source = self.source
         self.source = SimpleNamespace(
-            integers=lambda deviations: source.integers(factor * np.asarray(deviations))
+            integers=lambda deviations: source.integers(factor["now"] * np.asarray(deviations))
         )
         try:
-            return release(self, slot, users, visits)
+            return finish(self)
         finally:
             self.source = source
 
-    patch.setattr(SlotReleases, "release", scaled)
+    patch.setattr(SlotReleases, "add", watched)
+    patch.setattr(SlotReleases, "finish", scaled)
 
 
 def doubles(patch: pytest.MonkeyPatch) -> None:
@@ -218,17 +223,17 @@ def weights_from_raw_neighbours(patch: pytest.MonkeyPatch) -> None:
     """Contributions are taken at centres that all users' raw data have moved."""
     slots: Any = import_module(SlotReleases.__module__)
     point = slots.release_point
-    release = SlotReleases.release
+    add = SlotReleases.add
     raw: dict[str, Any] = {}
 
-    def remembering(self: Any, slot: int, users: Any, visits: int) -> Any:
+    def remembering(self: Any, users: Any, stop: int) -> Any:
         raw["mean"] = users.moment.sum(axis=0) / max(1, int(users.counts.sum()))
-        return release(self, slot, users, visits)
+        return add(self, users, stop)
 
     def moved(types: Any, rules: Any) -> Any:
         return point(types._replace(centres=types.centres + 5.0 * raw["mean"]), rules)
 
-    patch.setattr(SlotReleases, "release", remembering)
+    patch.setattr(SlotReleases, "add", remembering)
     patch.setattr(slots, "release_point", moved)
 
 

@@ -83,11 +83,16 @@ class Attack:
         return neighbours_of(self.pair, self.reader.domain, self.reader.dim)
 
     def twins(self) -> Iterator[Finding]:
-        """All scenes and neighbours without noise. The printed trigger needs its noise: it has none."""
+        """All scenes and neighbours without noise. The printed trigger needs its noise: it has none.
+
+        Answers come late where contributions are taken at what was answered: the bound is on what one
+        user changes given everything that was sent before, and without noise that would differ.
+        """
+        late = self.pair.unit == USER
         for name, scene in scenes_of(self.pair).items():
             for neighbours in self.neighbours():
-                first = self.play(scene, neighbours.first, quiet=True)
-                second = self.play(scene, neighbours.second, quiet=True)
+                first = self.play(scene, neighbours.first, quiet=True, late=late)
+                second = self.play(scene, neighbours.second, quiet=True, late=late)
                 for test, interval in self._compare(first, second, neighbours.factor).items():
                     yield Finding(f"{neighbours.name}, {name}", test, interval)
 
@@ -112,6 +117,7 @@ class Attack:
         uncharged = [max(0, worth * len(run.keys) - run.charged) for run in runs]
         again = [len(run.keys) - len(set(run.keys)) for run in runs if self.pair.unit == USER]
         counts = {
+            "runs without a release": sum(not run.keys for run in runs),
             "uncharged releases": max(uncharged),
             "slots used again": max(again, default=0),
             "refused messages": max(run.refused for run in runs),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from fclub.core.types import Vector
-from fclub.errors import FclubError
+from fclub.errors import FclubError, NotAgreed
 from fclub.privacy.noise import NoiseSource
 from fclub.service.link.channel import GLOBAL, Numbered, decode_frame
 from fclub.service.nodes.global_node import GlobalNode
@@ -103,6 +103,10 @@ class Running:
             self.refused += 1
 
     def _commit(self, node: LocalNode | GlobalNode) -> list[bytes]:
+        while (part := node.part()) is not None:
+            part()
+        while node.save_some():
+            pass
         changes = node.take()
         node.store.write(changes.statements)
         node.committed(changes)
@@ -132,10 +136,11 @@ class Running:
         self.deliver()
 
     def finish(self) -> None:
-        """Deliver what was held back, and stop."""
+        """Deliver what was held back, unless its session is over, and stop."""
         self.late = False
         for frame in self._waiting:
-            self.node.receive(GLOBAL, frame)
+            with suppress(NotAgreed):
+                self.node.receive(GLOBAL, frame)
         self.deliver()
         self.hub.store.close()
         self.node.store.close()
