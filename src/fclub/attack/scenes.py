@@ -111,10 +111,10 @@ def life(running: Running, history: History, pair: Pair) -> None:
 
 
 def brief(running: Running, history: History, pair: Pair) -> None:
-    """The same with one restart: this scene is played hundreds of times."""
+    """The same with one restart, from a snapshot: this scene is played hundreds of times."""
     one, _, three = pair.pace
     _visit(running, history, EVERYBODY, range(one))
-    running.restart(snapshot=False)
+    running.restart(snapshot=True)
     _visit(running, history, (NEWCOMER,), range(1))
     _visit(running, history, EVERYBODY, range(one, three))
 
