@@ -171,8 +171,8 @@ def test_clusters_are_shown_as_for_the_other_policies(tmp_path: Path) -> None:
     groups = pump.hub.server.overview()
     assert sum(group.observations for group in groups) == pump.hub.server.reported
     state, sample = view.state(), view.sample()
-    assert sample["clusters"] == len(groups) == len(state["map"]["observations"])
-    assert sample["local_clusters"] == len(state["map"]["members"])
+    assert sample["clusters"] == len(groups) == len(state["groups"])
+    assert sample["local_clusters"] == len(state["members"])
     view.changes()
     assert view.changes() == []
     assert pump.hub.summary()["members"] == sample["local_clusters"]

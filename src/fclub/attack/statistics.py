@@ -48,10 +48,12 @@ def extreme_variances(noise: Floats, axis: int) -> tuple[Interval, Interval]:
 def largest_correlation(noise: Matrix) -> Interval:
     """Of any two numbers: of two users, two types, two releases, two entries; shared noise has 1.
 
-    Compared are inverse hyperbolic tangents, which are nearly normal.
+    Compared are inverse hyperbolic tangents, which are nearly normal. A number that is always 0 is
+    noticed by its variance.
     """
     n, p = noise.shape
-    scaled = noise / np.sqrt((noise**2).sum(axis=0))
+    norms = np.sqrt((noise**2).sum(axis=0))
+    scaled = noise / np.where(norms > 0.0, norms, 1.0)
     correlations = np.abs(np.triu(scaled.T @ scaled, 1))
     limit = -float(ndtri(RISK / max(1, p * (p - 1)))) / sqrt(n - 4)
     return Interval(float(np.arctanh(min(correlations.max(), 1.0 - 1e-12))), 0.0, limit)

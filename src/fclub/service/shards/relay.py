@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, cast
 import httptools
 import msgspec
 
-from fclub.errors import FclubError
+from fclub.errors import Gone
 
 HEADER_BYTES = 1 << 16
 WAITING = 16
@@ -30,10 +30,6 @@ PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not All
 }
 
 Sink = Callable[[bytes], None]
-
-
-class Gone(FclubError):
-    """A server behind the router does not answer."""
 
 
 class Request(NamedTuple):

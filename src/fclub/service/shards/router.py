@@ -13,8 +13,9 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
+from fclub.errors import Gone
 from fclub.service.shards.homes import Homes
-from fclub.service.shards.relay import Answer, Gone, Request, Server, Sink, answer_of, refusal
+from fclub.service.shards.relay import Answer, Request, Server, Sink, answer_of, refusal
 
 REMEMBERED = 100_000
 """Users whose home was asked for and is kept at hand."""

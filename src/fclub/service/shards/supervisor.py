@@ -15,12 +15,12 @@ from pathlib import Path
 
 import uvloop
 
-from fclub.errors import InvalidSetting, ServiceFailed
+from fclub.errors import Gone, InvalidSetting, ServiceFailed
 from fclub.service.monitoring import Monitor
 from fclub.service.reread import renew
 from fclub.service.settings import LocalSettings
 from fclub.service.shards.homes import homes_of, name_of, store_of
-from fclub.service.shards.relay import Front, Gone, Request, Server
+from fclub.service.shards.relay import Front, Request, Server
 from fclub.service.shards.router import Router
 
 READY_SECONDS = 120.0
