@@ -79,13 +79,14 @@ def test_audit_of_a_leaking_target_exits_with_1(monkeypatch: pytest.MonkeyPatch)
     assert "does not keep its claim" in result.stdout
 
 
-ONE = ["--policy", "cdp-fclub-dc", "--epsilon", "1", "--numbers", "100"]
+ONE = ["--policy", "cdp-homo", "--epsilon", "1", "--numbers", "100"]
 
 
+@pytest.mark.slow
 def test_audit_of_running_servers_says_what_it_covered() -> None:
     result = runner.invoke(audit.app, ONE)
     assert result.exit_code == 0
-    assert "cdp-fclub-dc" in result.stdout
+    assert "cdp-homo" in result.stdout
     assert all(surface in result.stdout for surface in SURFACES)
 
 
@@ -98,7 +99,6 @@ def test_audit_of_running_servers_that_draw_nothing_exits_with_1(
     assert result.exit_code == 1
     assert answer["leaks"] == sum(not finding["passed"] for finding in answer["findings"]) > 0
     assert set(answer["surfaces"]) == set(SURFACES)
-    assert "FAILS" in runner.invoke(audit.app, ONE).stdout
 
 
 def test_audit_refuses_what_it_cannot_do() -> None:

@@ -57,6 +57,7 @@ class Alone:
         self.ledger = books
         self.server: Any = self.family.local_server(place, self.family.users(0), live=True)
         self.server.in_parts = in_parts
+        assert self.server.in_parts == in_parts
         self.hub: Any = self.family.global_server([], self.link)
         self.link.connect(self.hub, {0: self.server})
         self.hub.invite(1)

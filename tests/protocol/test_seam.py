@@ -139,8 +139,9 @@ def test_what_was_saved_goes_on_alike(name: str) -> None:
 
 
 def scores(bound: Bound, items: Matrix) -> Floats:
-    spread = np.sqrt(np.einsum("ki,ij,kj->k", items, bound.inverse, items))
-    return bound.offset + items @ bound.theta + bound.radius * spread
+    theta, inverse, radius = bound.ellipsoid
+    spread = np.sqrt(np.einsum("ki,ij,kj->k", items, inverse, items))
+    return bound.offset + items @ theta + radius * spread
 
 
 @pytest.mark.parametrize("name", FAMILIES)

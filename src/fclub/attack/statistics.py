@@ -5,7 +5,7 @@ Each test of a mechanism that keeps its claim fails with a chance of at most `RI
 
 from __future__ import annotations
 
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 
 import numpy as np
 from scipy.special import bdtr, bdtrc, chdtri, ndtr, ndtri
@@ -33,7 +33,8 @@ def variance_ratio(first: Matrix, second: Matrix, freedom: int) -> Interval:
     """Mean squares of both sides: noise must not be larger where the data are others."""
     p = first.shape[1]
     slack = -float(ndtri(RISK / 2.0)) * sqrt(4.0 / (freedom * p))
-    ratio = float((first**2).sum() / (second**2).sum())
+    squares = [float((side**2).sum()) for side in (first, second)]
+    ratio = squares[0] / squares[1] if squares[1] else inf
     return Interval(ratio, exp(-slack), exp(slack))
 
 
