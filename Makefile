@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-drills test-api-full test-browser pictures coverage docs lint lock clean
+.PHONY: demo test test-slow test-drills test-long test-api-full test-browser pictures coverage docs lint lock clean
 
 # Locked versions first, then the package itself without looking for any others.
 .venv/ready: requirements.lock pyproject.toml
@@ -23,6 +23,10 @@ test-slow: .venv/cluster
 # Drills with real processes: kills, load, fuzzing.
 test-drills: .venv/ready
 	$(BIN)/pytest -n 2 --dist loadfile -m slow tests/service
+
+# Every sabotage at two budgets, every kind of damage to a cluster of brokers.
+test-long: .venv/ready
+	$(BIN)/pytest -n 2 -m long
 
 # The fuzzing of the HTTP service with ten times as many cases.
 test-api-full: .venv/ready

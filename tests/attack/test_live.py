@@ -32,8 +32,8 @@ def test_every_private_policy_unit_and_level_is_attacked() -> None:
 
 
 def at_least(number: int, cases: Sequence[Any]) -> list[Any]:
-    """The first of them always, all of them by .ci/run."""
-    return [*cases[:number], *(pytest.param(case, marks=pytest.mark.slow) for case in cases[number:])]
+    """The first of them always, all of them by `make test-long`."""
+    return [*cases[:number], *(pytest.param(case, marks=pytest.mark.long) for case in cases[number:])]
 
 
 @pytest.mark.parametrize("pair", at_least(1, live_pairs()), ids=str)
@@ -58,7 +58,7 @@ def test_exact_twins_notice_what_is_not_a_matter_of_noise(
     assert next((found for found in attack.twins() if not found.passed), None) is not None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("case", IN_NOISE, ids=named(IN_NOISE))
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_many_runs_notice_what_is_wrong_with_the_noise(

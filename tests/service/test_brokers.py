@@ -17,8 +17,16 @@ from fclub.service.monitoring import Monitor
 from .conftest import wait_for
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["killed", "partitioned", "flipped", "all-deleted"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param("killed", marks=pytest.mark.slow),
+        *(
+            pytest.param(case, marks=pytest.mark.long)
+            for case in ("partitioned", "flipped", "all-deleted")
+        ),
+    ],
+)
 def test_a_federation_goes_on_without_one_of_three_brokers(tmp_path: Path, case: str) -> None:
     """The long form has every kind of damage, and every broker as a victim."""
     result = BrokerDrill(tmp_path, kills=0, case=case, victims=1).run()
