@@ -149,7 +149,9 @@ class NatsWire:
         return await self._streams.reached(self._client)
 
     async def _leave(self) -> None:
-        """Try the other brokers of a cluster before this one."""
+        """Try the other brokers of a cluster before this one; a single one is never left."""
+        if len(self._urls) == 1:
+            return
         client, self._client = self._client, None
         if client is not None:
             here = client.connected_url
