@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -70,11 +71,12 @@ def _live(policy: str | None, budgets: Budgets, numbers: int, as_json: bool) -> 
 
 def _print_live(results: list[Result], twice: Finding) -> None:
     console = Console()
-    table = Table("policy", "unit", "level", "ε, δ", "tests", "moved by a neighbour", "outcome")
+    columns = ("policy", "unit", "level", "ε, δ", "tests", "of the bound", "outcome")
+    table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for pair, epsilon, delta, findings in ((r.pair, r.epsilon, r.delta, r.findings) for r in results):
         failed = sum(not finding.passed for finding in findings)
         moved = [f.interval for f in findings if f.test == "distance of exact twins"]
-        part = f"{max(i.value / i.high for i in moved):.1%} of the bound" if moved else "no twins"
+        part = f"{max(i.value / i.high for i in moved):.1%}" if moved else "no twins"
         outcome = f"[bold red]{failed} FAIL[/]" if failed else "[green]ok[/]"
         budget = f"{epsilon:g}, {delta:g}"
         table.add_row(*pair, budget, str(len(findings)), part, outcome)
