@@ -63,6 +63,7 @@ class Drill:
     attempted: dict[str, int] = field(default_factory=dict)
     shelf: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
+    borne: tuple[int, ...] = (0, 503)
 
     @property
     def model(self) -> Model:
@@ -142,7 +143,7 @@ class Drill:
                 if rng.random() < 0.1:
                     await client.feedback(shown.decision, reward)
             except RequestFailed as error:
-                if error.status not in (0, 503):
+                if error.status not in self.borne:
                     raise
                 await asyncio.sleep(0.05)
 
