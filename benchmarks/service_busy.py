@@ -4,10 +4,13 @@ python benchmarks/service_busy.py --users 1000 --policy cdp-fclub-plus
 python benchmarks/service_busy.py --users 1000000 --policy fclub-plus --seconds 60
 
 The store is filled before. Then a detection follows `--every` so many visits, or the one before, and a
-snapshot 20,000 log entries; visits come at half of what the server can do, each when it is due. Also
-told: the time from the start of the process until it is ready, after a stop and after a kill, and
-resident memory. At the end the same visits are played without HTTP, and what the main thread does at a
-time is told in CPU time: that is how long a request would wait for it on a machine of its own.
+snapshot 20,000 log entries; visits come at half of what the server can do, each when it is due, in
+`--rounds` of `--seconds`. Told are the medians over the rounds and each round, beside it what another
+process waited for the same disk meanwhile: an answer is given when its log entry is on the disk, so it
+waits for that at least. Also told: the time from the start of the process until it is ready, after a
+stop and after a kill, and resident memory. At the end the same visits are played without HTTP, and what
+the main thread does at a time is told in CPU time: that is how long a request would wait for it on a
+machine of its own.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ import io
 import json
 import os
 import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +45,29 @@ VISITS = 3
 
 PORTION = 10_000
 
+PROBE = """
+import json, os, sys, time
+file, waits = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY), []
+print("ready", flush=True)
+while os.getppid() == int(sys.argv[2]) and not os.path.exists(sys.argv[1] + ".stop"):
+    os.write(file, bytes(8192))
+    start = time.monotonic()
+    os.fdatasync(file)
+    waits.append(time.monotonic() - start)
+    time.sleep(0.01)
+print(json.dumps(waits))
+"""
+
+
+Told = dict[str, dict[str, float]]
+"""Quantiles in milliseconds of several things."""
+
 
 def model_of(policy: str, users: int, every: int) -> Model:
     return Model(policy=policy, dim=DIM, parameters={"ratio": 1.0 + every / (users * VISITS)})
 
 
-def statistics(users: int, dim: int) -> dict[str, Any]:
+def random_past(users: int, dim: int) -> dict[str, Any]:
     """What random rewards of random items leave of each user."""
     rng = np.random.default_rng(0)
     gram, moment = np.zeros((users, dim, dim)), np.zeros((users, dim))
@@ -77,7 +99,7 @@ def fill(path: Path, model: Model, users: int) -> None:
     arrays, values = node.server.state()
     seen = users * VISITS
     values |= {"clock": [1, seen], "arrivals": seen}
-    node.server.restore(arrays | statistics(users, DIM), values)
+    node.server.restore(arrays | random_past(users, DIM), values)
     node.feedbacks = seen
     _snapshot(node)
     node.store.close()
@@ -113,6 +135,35 @@ def started(server: Server) -> dict[str, float]:
 def milliseconds(samples: list[float]) -> dict[str, float]:
     found = 1e3 * np.percentile(samples, [50, 99, 99.9, 100])
     return dict(zip(("p50", "p99", "p99.9", "max"), found.round(1).tolist(), strict=True))
+
+
+@contextmanager
+def disk_waits(folder: Path) -> Iterator[list[float]]:
+    """Seconds that another process waits for the same disk, 100 times a second; filled at the end."""
+    waits: list[float] = []
+    with tempfile.TemporaryDirectory(dir=folder) as home:
+        file = Path(home) / "probe"
+        arguments = [sys.executable, "-c", PROBE, str(file), str(os.getpid())]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as probe:
+            assert probe.stdout is not None
+            probe.stdout.readline()
+            yield waits
+            file.with_name("probe.stop").touch()
+            waits += json.loads(probe.stdout.readline())
+
+
+def load_round(folder: Path, address: tuple[int, str], users: int, seconds: float, rate: float) -> Told:
+    with disk_waits(folder) as waits:
+        samples = run(latencies(*address, timed_crowd_visit(users), 64, seconds, rate))
+    found = {"recommend": samples[::2], "feedback": samples[1::2], "disk": waits}
+    return {name: milliseconds(values) for name, values in found.items()}
+
+
+def medians(rounds: list[Told]) -> Told:
+    return {
+        name: {key: statistics.median(one[name][key] for one in rounds) for key in values}
+        for name, values in rounds[0].items()
+    }
 
 
 def steps(path: Path, policy: str, users: int, visits: int, every: int) -> dict[str, Any]:
@@ -154,7 +205,9 @@ def steps(path: Path, policy: str, users: int, visits: int, every: int) -> dict[
     return {name: milliseconds(values) for name, values in times.items()}
 
 
-def measure(folder: Path, policy: str, users: int, seconds: float, every: int) -> dict[str, Any]:
+def measure(
+    folder: Path, policy: str, users: int, seconds: float, rounds: int, every: int
+) -> dict[str, Any]:
     path, model = folder / "local.db", model_of(policy, users, every)
     values = {
         "model__policy": policy,
@@ -175,12 +228,12 @@ def measure(folder: Path, policy: str, users: int, seconds: float, every: int) -
         found["resident_mb_idle"] = resident_mb(pid)
         rate = run(throughput(*address, crowd_visit(users), 64, min(seconds, 8.0)))
         before, cpu = phases(path), cpu_seconds(pid)
-        samples = run(latencies(*address, timed_crowd_visit(users), 64, seconds, rate / 4))
+        times = [load_round(folder, address, users, seconds, rate / 4) for _ in range(rounds)]
         found |= {
             "requests_per_second_saturated": round(rate),
-            "recommend_ms": milliseconds(samples[::2]),
-            "feedback_ms": milliseconds(samples[1::2]),
-            "cpu_share": round((cpu_seconds(pid) - cpu) / seconds, 2),
+            "median_ms": medians(times),
+            "rounds_ms": times,
+            "cpu_share": round((cpu_seconds(pid) - cpu) / (rounds * seconds), 2),
             "resident_mb": resident_mb(pid),
         }
         server.kill()
@@ -202,6 +255,7 @@ if __name__ == "__main__":
     parser.add_argument("--policy", default="cdp-fclub-plus")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--every", type=int, default=1000, help="visits from detection to detection")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--visits", type=int, default=30_000, help="of which CPU times are taken")
     parser.add_argument("--fill", type=Path, help="only fill this store")
     given = parser.parse_args()
@@ -212,6 +266,8 @@ if __name__ == "__main__":
             store = Path(home) / "local.db"
             size = ["--policy", given.policy, "--users", str(given.users), "--every", str(given.every)]
             subprocess.run([sys.executable, __file__, "--fill", str(store), *size], check=True)
-            told = measure(Path(home), given.policy, given.users, given.seconds, given.every)
+            told = measure(
+                Path(home), given.policy, given.users, given.seconds, given.rounds, given.every
+            )
             told["steps_cpu_ms"] = steps(store, given.policy, given.users, given.visits, given.every)
         print(json.dumps(told))

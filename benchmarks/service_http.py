@@ -1,6 +1,7 @@
 """Throughput, latency and memory of a local server beside a bare endpoint of the same HTTP stack.
 
 python benchmarks/service_http.py --rounds 5 --seconds 4
+python benchmarks/service_http.py --policy cdp-fclub-dc
 python benchmarks/service_http.py --memory 1000000
 
 Rates are requests per second: a visit is a recommendation and its feedback, which are two.
@@ -85,10 +86,10 @@ def bare_endpoint() -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def local_server(folder: Path, warm: int) -> Iterator[tuple[int, Server]]:
+def local_server(folder: Path, policy: str, warm: int) -> Iterator[tuple[int, Server]]:
     """Process of a local server that carries its own global server, after so many visits."""
     values = {
-        "model__policy": "cdp-fclub-dc",
+        "model__policy": policy,
         "model__dim": DIM,
         "http__max_body_bytes": 1 << 23,
         "store": str(folder / "local.db"),
@@ -129,14 +130,16 @@ def stolen() -> tuple[int, int]:
     return ticks[7], sum(ticks)
 
 
-def compare(folder: Path, count: int, seconds: float, rounds: int, warm: int) -> dict[str, Any]:
+def compare(
+    folder: Path, policy: str, count: int, seconds: float, rounds: int, warm: int
+) -> dict[str, Any]:
     """Both in turns, so that what else the machine does meets both; medians over the rounds.
 
     Both answer as many requests per second while their latency is taken: half of what ours can do.
     """
     bare, ours, bare_times, times = [], [], [], []
     steal, ticks = stolen()
-    with bare_endpoint() as (hello, port), local_server(folder, warm) as (pid, server):
+    with bare_endpoint() as (hello, port), local_server(folder, policy, warm) as (pid, server):
         for _ in range(rounds):
             bare.append(saturated(hello, port, "", say_hello, count, seconds))
             ours.append(saturated(pid, server.port, server.token, visit, count, seconds))
@@ -148,6 +151,7 @@ def compare(folder: Path, count: int, seconds: float, rounds: int, warm: int) ->
     later, all_later = stolen()
     p99, bare_p99 = milliseconds(99, times), milliseconds(99, bare_times)
     return {
+        "policy": policy,
         "ratio": statistics.median(ratios),
         "p50_ms": statistics.median(milliseconds(50, times)),
         "p99_ms": statistics.median(p99),
@@ -162,10 +166,12 @@ def compare(folder: Path, count: int, seconds: float, rounds: int, warm: int) ->
     }
 
 
-def memory(folder: Path, count: int, requests: int, warm: int, seconds: float = 5.0) -> dict[str, Any]:
+def memory(
+    folder: Path, policy: str, count: int, requests: int, warm: int, seconds: float = 5.0
+) -> dict[str, Any]:
     """Resident memory of the server while it answers so many requests."""
     start, done = time.monotonic(), 0.0
-    with local_server(folder, warm) as (pid, server):
+    with local_server(folder, policy, warm) as (pid, server):
         seen = [(0, resident_mb(pid))]
         while done < requests:
             rate = run(throughput(server.port, server.token, forgetful_visit, count, seconds))
@@ -180,6 +186,7 @@ def memory(folder: Path, count: int, requests: int, warm: int, seconds: float = 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--policy", default="cdp-fclub-plus")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each part of a round")
     parser.add_argument("--connections", type=int, default=64)
@@ -187,8 +194,9 @@ if __name__ == "__main__":
     parser.add_argument("--memory", type=int, help="requests to watch the memory for, instead")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
+        common = Path(home), given.policy, given.connections
         if given.memory:
-            found = memory(Path(home), given.connections, given.memory, given.warm)
+            found = memory(*common, given.memory, given.warm)
         else:
-            found = compare(Path(home), given.connections, given.seconds, given.rounds, given.warm)
+            found = compare(*common, given.seconds, given.rounds, given.warm)
     print(json.dumps(found))
