@@ -1,6 +1,7 @@
-"""The goals for many users, at the sizes that a gate can afford; `benchmarks/many_users.py` has all."""
+"""The goals for many users, at the sizes that a gate can afford; `benchmarks` has all."""
 
 import pytest
+from benchmarks.drift import regret
 from benchmarks.many_users import EXACT, judge, play
 
 
@@ -12,3 +13,12 @@ def test_sharing_types_reaches_its_goals(row: str) -> None:
     outcomes = judge(row, traces)
     assert outcomes
     assert [outcome.line() for outcome in outcomes if not outcome.met] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_fading_helps_where_tastes_change(name: str) -> None:
+    """`python benchmarks/drift.py` plays more users, and ten seeds."""
+    size = 700, 400, 0.01
+    kept, fading = (regret(name, half_life, *size, seed=0) for half_life in (0.0, 40.0))
+    assert fading <= 0.8 * kept

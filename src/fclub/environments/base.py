@@ -22,6 +22,7 @@ from fclub.environments.world import (
     no_catalogue,
     regret_of,
     start_arrivals,
+    start_changes,
 )
 from fclub.errors import InvalidInput, NotStarted
 from fclub.parameters import Parameter, meaning
@@ -144,6 +145,7 @@ class LinearEnvironment(Environment):
     items: int
     visits: str = "uniform"
     newcomers: float = 0.0
+    drift: float = 0.0
     _world: World | None = None
 
     @property
@@ -183,11 +185,13 @@ class LinearEnvironment(Environment):
 
     def start(self, seed: int | SeedSequence) -> None:
         sequence = seed if isinstance(seed, SeedSequence) else SeedSequence(seed)
-        streams = [np.random.default_rng(child) for child in sequence.spawn(5)]
-        users, visitors, items, rewards, order = streams
+        streams = [np.random.default_rng(child) for child in sequence.spawn(6)]
+        users, visitors, items, rewards, order, tastes = streams
         theta = self._draw_theta(users)
+        changes = start_changes(self.drift, theta, tastes)
         arrivals = start_arrivals(self.visits, self.newcomers, len(theta), self.rounds, visitors, order)
-        self._world = World(self._kind, theta, arrivals, items, rewards, self._catalogue())
+        drawn = changes, items, rewards
+        self._world = World(self._kind, theta, arrivals, *drawn, self._catalogue())
 
     def visit(self) -> tuple[int, Matrix]:
         self._user = draw_user(self.world)

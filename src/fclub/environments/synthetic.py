@@ -49,6 +49,12 @@ class Synthetic(LinearEnvironment):
         ] = 0.0,
         visits: Visits = "uniform",
         newcomers: Newcomers = 0.0,
+        drift: Annotated[
+            float,
+            meaning(
+                "probability that a visitor has some other user's taste from then on", least=0, below=1
+            ),
+        ] = 0.0,
     ) -> None:
         constant = HALF if kind == "authors" else None
         self.problem = Problem(users, servers, dim, constant)
@@ -60,6 +66,7 @@ class Synthetic(LinearEnvironment):
         self.labels = np.arange(users) * clusters // users
         self.server_of = place(users, servers, placement)
         self._set_arrivals(visits, newcomers)
+        self.drift = drift
 
     def get_params(self) -> dict[str, Parameter]:
         return {
@@ -73,7 +80,13 @@ class Synthetic(LinearEnvironment):
             "spread": self.spread,
             "visits": self.visits,
             "newcomers": self.newcomers,
+            "drift": self.drift,
         }
+
+    @property
+    def knows_clusters(self) -> bool:
+        """Who is in which is known at the start, and always where nobody moves."""
+        return self.drift == 0.0
 
     @property
     def _kind(self) -> int:

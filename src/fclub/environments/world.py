@@ -1,7 +1,7 @@
 """Visits and rewards as kernels: the readable and the compiled loop draw them with the same code.
 
 User and item vectors are a direction of norm 1/√2 beside a constant 1/√2. All users come alike or by
-Zipf's law, and some of them only in the second half of the rounds.
+Zipf's law, and some of them only in the second half of the rounds. Tastes may change on the way.
 """
 
 from __future__ import annotations
@@ -79,6 +79,29 @@ def start_arrivals(
     return Arrivals(generator, is_newcomer, cumulated, change, played)
 
 
+class Changes(NamedTuple):
+    """With the probability `rate` a visitor has another taste from then on, one of `tastes` (n, d)."""
+
+    generator: np.random.Generator
+    rate: float
+    tastes: Floats
+
+
+def start_changes(rate: float, theta: Floats, generator: np.random.Generator) -> Changes:
+    """A user takes over what some user liked at the start, so that types stay what they are."""
+    return Changes(generator, rate, theta.copy() if rate > 0.0 else theta[:0])
+
+
+@inner
+def _change(changes: Changes, theta: Floats, user: int) -> None:
+    """Before a visit; without a rate nothing is drawn."""
+    if changes.rate > 0.0 and changes.generator.random() < changes.rate:
+        users = changes.tastes.shape[0]
+        other = int(min(changes.generator.random() * users, users - 1))
+        for i in range(theta.shape[1]):
+            theta[user, i] = changes.tastes[other, i]
+
+
 HALF = sqrt(0.5)
 """The constant last coordinate, and the norm of the rest: θᵀx is then in [0, 1]."""
 
@@ -124,6 +147,7 @@ class World(NamedTuple):
     kind: int
     theta: Floats
     arrivals: Arrivals
+    changes: Changes
     items: np.random.Generator
     rewards: np.random.Generator
     catalogue: Catalogue
@@ -131,8 +155,10 @@ class World(NamedTuple):
 
 @compiled
 def draw_user(world: World) -> int:
-    """The next visitor."""
-    return next_user(world.arrivals, world.theta.shape[0])
+    """The next visitor, with the taste of the day."""
+    user = next_user(world.arrivals, world.theta.shape[0])
+    _change(world.changes, world.theta, user)
+    return user
 
 
 @inner

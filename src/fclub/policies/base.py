@@ -167,7 +167,7 @@ class Policy(Parameters, ABC):
     def reveal(self, labels: Indices, vectors: Floats | None = None) -> None:
         """Tell the users' true clusters and, if there are any, vectors; only oracles use them."""
         self.truth = np.asarray(labels, dtype=np.int64)
-        self.vectors = None if vectors is None else np.asarray(vectors, dtype=np.float64)
+        self.vectors = None if vectors is None else np.array(vectors, dtype=np.float64)
 
     @property
     def kernels(self) -> Kernels | None:

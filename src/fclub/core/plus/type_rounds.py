@@ -10,6 +10,7 @@ from fclub.core.compiling import compiled
 from fclub.core.kernels import choose
 from fclub.core.lattice import on_grid, snap
 from fclub.core.plus import rounds
+from fclub.core.plus.fading import fade_in
 from fclub.core.plus.rounds import MixtureRound
 from fclub.core.plus.type_model import TypeModel, serve
 from fclub.core.statistics import Packed, observe
@@ -17,12 +18,17 @@ from fclub.core.types import Floats, Indices, Matrix, Vector
 
 
 class PlusRound(NamedTuple):
-    """All users of a federation; `model_of` is a row's place in `model`, below 0: it has a Gaussian."""
+    """All users of a federation; `model_of` is a row's place in `model`, below 0: it has a Gaussian.
+
+    Where observations fade (`kept` < 1) users are served from what is left of them, `recent`.
+    """
 
     gaussians: MixtureRound
     model: TypeModel
     model_of: Indices
     exploration: float
+    recent: Packed
+    kept: float
 
 
 @compiled
@@ -75,8 +81,9 @@ def recommend(state: PlusRound, user: int, items: Matrix) -> int:
     server = state.model_of[row]
     if server < 0:
         return rounds.recommend(gaussians, user, items)
+    users = state.recent if state.kept < 1.0 else gaussians.users
     told = state.exploration, 1.0 - gaussians.centre
-    return recommend_by_types(state.model, server, gaussians.users, row, items, *told)
+    return recommend_by_types(state.model, server, users, row, items, *told)
 
 
 @compiled
@@ -90,3 +97,5 @@ def feedback(state: PlusRound, user: int, x: Vector, y: float) -> None:
         if gaussians.grid:
             x, centred = snap(x, gaussians.constant), on_grid(centred)
         keep(gaussians.users, gaussians.squares, row, x, centred)
+        if state.kept < 1.0:
+            fade_in(state.recent, row, x, centred, state.kept)

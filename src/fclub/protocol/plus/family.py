@@ -14,6 +14,7 @@ from fclub.core.lattice import STEP
 from fclub.core.plus import rounds, type_rounds
 from fclub.core.plus.beliefs import TypeRules
 from fclub.core.plus.evidence import Noise
+from fclub.core.plus.fading import keep_share
 from fclub.core.plus.rounds import MixtureRound
 from fclub.core.plus.type_model import TypeModel
 from fclub.core.plus.type_rounds import PlusRound
@@ -106,6 +107,14 @@ class PlusConstants(Constants):
     type_exploration: Annotated[
         float, meaning("posterior deviations that a server with types adds to a score", least=0)
     ] = 1.0
+    half_life: Annotated[
+        float,
+        meaning(
+            "visits of a user after which what it liked counts half when it is served; 0: in full",
+            "visits",
+            least=0,
+        ),
+    ] = 0.0
 
     def promise(self) -> Promise | None:
         """None where exact statistics leave."""
@@ -152,6 +161,11 @@ class PlusFamily:
             types=self.constants.types,
         )
 
+    @property
+    def few(self) -> int:
+        """Users who are served from clusters, in which nothing fades."""
+        return 0 if self.constants.half_life > 0.0 else self.rules.few
+
     def decode(self, data: bytes) -> Message:
         return messages.decode(data)
 
@@ -195,21 +209,22 @@ class PlusFamily:
     ) -> PlusLocal | TypeLocal | GrowingLocal:
         """Types where there are many users; a live server has none yet, so it may grow."""
         crowd = Crowd(users.users, users.squares)
-        if self.privacy is None and len(crowd.squares) > self.rules.few:
+        if self.privacy is None and len(crowd.squares) > self.few:
             return self._with_types(place, crowd, None)
         clock, releases = self.clock() if live else None, self._releases(place, users.users)
         clusters = PlusLocal(users, self.rules, self.domain, releases, place.rng, place.link, clock)
         if not live or self.privacy is not None:
             return clusters
         return GrowingLocal(
-            clusters, self.rules.few, lambda crowd: self._with_types(place, crowd, self.clock())
+            clusters, self.few, lambda crowd: self._with_types(place, crowd, self.clock())
         )
 
     def _with_types(self, place: Place, crowd: Crowd, clock: GeometricClock | None) -> TypeLocal:
         """Its own clock, if any, starts from the present count."""
         rules = TypeRules(types=self.rules.types, dim=self.shape.dim)
         told = self.constants.type_exploration, self.constants.share
-        return TypeLocal(crowd, rules, *told, self.domain, place.link, clock)
+        kept = keep_share(self.constants.half_life)
+        return TypeLocal(crowd, rules, *told, self.domain, place.link, clock, kept)
 
     def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
         expected = 1.0 / np.diag(self.rules.prior)
@@ -248,13 +263,26 @@ class PlusRounds:
             return gaussians
         parts = zip(*(server.model for server in self._types), strict=True)
         model = TypeModel(*(np.concatenate(part) for part in parts))
-        return PlusRound(gaussians, model, self._model_of, self._types[0].exploration)
+        recent = _stacked([server.recent for server in self._types])
+        first = self._types[0]
+        return PlusRound(gaussians, model, self._model_of, first.exploration, recent, first.kept)
 
     def count_events(self, state: MixtureRound | PlusRound) -> None:
         """Nothing is sent between blocks."""
 
     def unpack(self, state: MixtureRound | PlusRound) -> None:
-        """The servers' arrays are slices of these."""
+        """The servers' arrays are slices of these, but for what has faded."""
+        if isinstance(state, PlusRound) and state.kept < 1.0:
+            start = 0
+            for server in self._types:
+                stop = start + len(server.counts)
+                server.recent = state.recent.slice(start, stop)
+                start = stop
+
+
+def _stacked(parts: list[Packed]) -> Packed:
+    """The rows of all of them, in order."""
+    return Packed(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def _forecast(family: PlusFamily) -> Forecast:

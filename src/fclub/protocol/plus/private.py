@@ -7,8 +7,9 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-from fclub.config import Delta, Epsilon, Privacy
+from fclub.config import Delta, Epsilon, Privacy, require
 from fclub.core.plus.beliefs import TypeRules
+from fclub.core.plus.fading import keep_share
 from fclub.core.plus.rounds import MixtureRound
 from fclub.core.plus.type_filter import FilterRules
 from fclub.core.plus.type_release import release_length
@@ -84,6 +85,8 @@ class PrivatePlusConstants(PlusConstants):
     def _check(self) -> None:
         super()._check()
         check_pair(self.unit, self.level)
+        whole = self.unit == USER or self.half_life == 0.0
+        require(whole, "half_life needs unit user: streams of one user do not fade", self.half_life)
 
     def promise(self) -> Promise:
         budget = Privacy(self.epsilon, self.delta)
@@ -142,7 +145,7 @@ class UserFamily(PlusFamily):
 
         Where everybody is served from own data and released values only, it cannot learn any.
         """
-        crowd, few = Crowd(users.users, users.squares), self.rules.few
+        crowd, few = Crowd(users.users, users.squares), self.few
         if self.released_only or len(crowd.squares) > few:
             return self._with_slots(place, crowd, self.clock() if live else None)
         clock, releases = self.clock() if live else None, ExactReleases(users.users)
@@ -160,7 +163,8 @@ class UserFamily(PlusFamily):
         if self.constants.share and place.ledger is not None:
             slots = SlotReleases(self.slots, self.public, place.noise, place.ledger, place.name)
         told = self.constants.type_exploration, self.public, slots, self.released_only
-        return UserLocal(crowd, rules, *told, self.domain, place.link, clock)
+        kept = keep_share(self.constants.half_life)
+        return UserLocal(crowd, rules, *told, self.domain, place.link, clock, kept)
 
     def global_server(self, servers: list[int], link: Downlink) -> UserGlobal:
         return UserGlobal(servers, self.public, self.slots, link)

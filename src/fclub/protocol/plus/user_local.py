@@ -47,8 +47,9 @@ class UserLocal(TypeLocal):
         domain: Domain,
         link: Uplink,
         clock: GeometricClock | None = None,
+        kept: float = 1.0,
     ) -> None:
-        super().__init__(crowd, rules, exploration, False, domain, link, clock)
+        super().__init__(crowd, rules, exploration, False, domain, link, clock, kept)
         self.public, self.slots, self.released_only = public, slots, released_only
         if slots is not None:
             for _ in range(len(crowd.squares)):
