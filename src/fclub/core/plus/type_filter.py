@@ -16,6 +16,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from fclub.core.plus.beliefs import seeds
 from fclub.core.plus.type_release import ReleasePoint, release_length
+from fclub.core.threads import one_thread
 from fclub.core.types import Floats, Matrix, Vector
 
 
@@ -124,6 +125,7 @@ def read_release(
     return Sums(body[:, :d] / scale, body[:, d] / rules.share, gram, people, visits, noise)
 
 
+@one_thread()
 def moved_to(sums: Sums, before: Floats, types: ReleasedTypes, rules: FilterRules) -> Sums:
     """The same release as if it had been taken at the present centres instead of those `before`."""
     if np.array_equal(before, types.centres):
@@ -146,6 +148,7 @@ def add_sums(parts: list[Sums]) -> Sums:
     )
 
 
+@one_thread()
 def learn_types(types: ReleasedTypes, sums: Sums, rules: FilterRules) -> ReleasedTypes:
     """One step of the filter."""
     K, d = types.centres.shape
