@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.attack.sabotage import BY_TWINS, IN_NOISE, Sabotage
 
-from fclub.attack.live import BUDGETS, NUMBERS, Attack, attack_live, attack_processes
+from fclub.attack.everything import BUDGETS, attack_live, attack_processes
+from fclub.attack.live import NUMBERS, Attack
 from fclub.attack.pairs import Pair, live_pairs
 from fclub.privacy.audit import Finding
 from fclub.privacy.levels import LEVELS

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fclub.attack.live import SURFACES
+from fclub.attack.everything import SURFACES
 from fclub.cli import audit, privacy
 from fclub.core.lattice import Whole
 from fclub.core.types import Floats

@@ -1,1 +1,1 @@
-"""Attacks on the running system: real nodes with their stores and their wire, in this process."""
+"""Attacks on the running system: real nodes with their stores, joined in process or by a broker."""

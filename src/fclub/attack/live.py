@@ -1,4 +1,4 @@
-"""The audit of the running system: two kinds of attacks on every live policy, unit and level.
+"""Two kinds of attacks on a running system, whatever its policy, unit and level.
 
 *Exact twins* run two neighbours without any noise. What they send shows exactly how far one person or
 one visit moves every number, which must not be further than the noise is calibrated for, and whatever
@@ -9,12 +9,9 @@ told apart.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import closing
 from math import ceil, inf
 from pathlib import Path
 from typing import Any
@@ -22,18 +19,15 @@ from typing import Any
 import numpy as np
 
 from fclub.attack import statistics as st
-from fclub.attack.pairs import Pair, live_pairs
+from fclub.attack.pairs import Pair
 from fclub.attack.running import Running
 from fclub.attack.scenes import History, Neighbours, Scene, brief, neighbours_of, printed, scenes_of
 from fclub.attack.transcripts import Reader, Transcript, whiten_printed
 from fclub.core.types import Floats
 from fclub.privacy.audit import Finding, Interval
 from fclub.privacy.levels import USER
-from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise
+from fclub.privacy.noise import NoiseSource, NoNoise
 from fclub.service.nodes.parts import family_of
-
-BUDGETS = ((8.0, 1e-5), (0.5, 1e-5))
-"""At one alone a wrong scale could hide where the deviation is near 1."""
 
 NUMBERS = 10_000
 """Noised numbers of each neighbour: enough to see a deviation that is 5 % too large or too small."""
@@ -43,17 +37,6 @@ LEAST_RUNS = 50
 
 SLACK = 1.0 + 1e-6
 """Twins are computed in doubles."""
-
-SURFACES = {
-    "exact twins": "how far one visit or user moves each number that is sent; what carries no noise",
-    "scenes": "restarts from log and snapshot, newcomers, a store put back, a forgotten user's return",
-    "facts": "number, kind, order, size and time of messages; ids, counts and order of their entries",
-    "noise": "scale and tails of each number and side, correlation of any two, bits, repetitions",
-    "guesses": "likelihood ratio, linear discriminant, quadratic score, with the confidence they prove",
-    "ledger": "releases on the wire that the ledger in the store has not charged",
-    "processes": "two processes with the same data",
-}
-"""What an audit of everything covers."""
 
 Progress = Callable[[str], None]
 
@@ -69,14 +52,19 @@ class Attack:
         self.reader = Reader(pair, family_of(self.model))
 
     def play(
-        self, scene: Scene, history: History, quiet: bool = False, late: bool = False
+        self,
+        scene: Scene,
+        history: History,
+        quiet: bool = False,
+        late: bool = False,
+        kind: type[Running] = Running,
     ) -> Transcript:
         """One run on fresh stores."""
         source = NoNoise() if quiet else self.source
         with tempfile.TemporaryDirectory(dir=memory()) as folder:
-            running = Running(Path(folder), self.model, source, not quiet, late)
-            scene(running, history, self.pair)
-            running.finish()
+            with closing(kind(Path(folder), self.model, source, not quiet, late)) as running:
+                scene(running, history, self.pair)
+                running.finish()
             return self.reader.read(running)
 
     def neighbours(self) -> list[Neighbours]:
@@ -93,11 +81,12 @@ class Attack:
             for neighbours in self.neighbours():
                 first = self.play(scene, neighbours.first, quiet=True, late=late)
                 second = self.play(scene, neighbours.second, quiet=True, late=late)
-                for test, interval in self._compare(first, second, neighbours.factor).items():
+                for test, interval in self.compare(first, second, neighbours.factor).items():
                     yield Finding(f"{neighbours.name}, {name}", test, interval)
 
-    def _compare(self, first: Transcript, second: Transcript, factor: float) -> dict[str, Interval]:
-        found = self._book([first, second], [])
+    def compare(self, first: Transcript, second: Transcript, factor: float) -> dict[str, Interval]:
+        """Two neighbours without noise; `factor` as in `Neighbours`."""
+        found = self.book([first, second], [])
         if factor < inf and first.keys == second.keys:
             moved = float(np.linalg.norm(first.white - second.white))
             most = max([first.keys.count(key) for key in set(first.keys)], default=1)
@@ -111,7 +100,7 @@ class Attack:
             found["numbers in other streams"] = Interval(1.0, 0.0, 0.0)
         return found
 
-    def _book(self, runs: list[Transcript], twins: list[Transcript]) -> dict[str, Interval]:
+    def book(self, runs: list[Transcript], twins: list[Transcript]) -> dict[str, Interval]:
         """What holds for every run: no fact depends on data, and every release is charged, once."""
         worth = self.reader.streams
         uncharged = [max(0, worth * len(run.keys) - run.charged) for run in runs]
@@ -147,7 +136,7 @@ class Attack:
         self, sides: list[list[Transcript]], twins: list[Transcript] | None
     ) -> dict[str, Interval]:
         runs = [*sides[0], *sides[1]]
-        found = self._book(runs, twins or [])
+        found = self.book(runs, twins or [])
         keys = (twins or runs)[0].keys
         strangers = sum(run.keys != keys for run in runs)
         found["unclaimed numbers"] = Interval(float(strangers), 0.0, 0.0)
@@ -211,54 +200,3 @@ def _differing(runs: list[Transcript]) -> Interval:
 def memory() -> str | None:
     """Where stores of attacks are: in memory if the system has such a place."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
-@dataclass(frozen=True)
-class Result:
-    """The findings about one promise at one budget."""
-
-    pair: Pair
-    epsilon: float
-    delta: float
-    findings: list[Finding]
-
-    @property
-    def failures(self) -> list[Finding]:
-        return [finding for finding in self.findings if not finding.passed]
-
-
-def attack_live(
-    pairs: list[Pair] | None = None,
-    budgets: tuple[tuple[float, float], ...] = BUDGETS,
-    numbers: int = NUMBERS,
-    progress: Progress = lambda done: None,
-) -> Iterator[Result]:
-    """Every promise at every budget, and what two processes send."""
-    source = DiscreteNoise()
-    for pair in live_pairs() if pairs is None else pairs:
-        for epsilon, delta in budgets:
-            attack = Attack(pair, epsilon, delta, source)
-            findings = [*attack.twins(), *attack.noise(numbers, progress)]
-            yield Result(pair, epsilon, delta, findings)
-
-
-def send_once() -> list[str]:
-    """What a fresh process sends of every promise, as text."""
-    found = []
-    for pair in live_pairs():
-        attack = Attack(pair, 1.0, 1e-5)
-        sent = attack.play(printed if pair.printed else brief, attack.neighbours()[0].first)
-        found += [row.tobytes().hex() for row in sent.raw]
-    return found
-
-
-def attack_processes() -> Finding:
-    """Two processes with the same data: noise from a counter, or from a seed, would be the same."""
-    command = [
-        sys.executable,
-        "-c",
-        "import json, fclub.attack.live as a; print(json.dumps(a.send_once()))",
-    ]
-    both = [subprocess.run(command, check=True, capture_output=True).stdout for _ in range(2)]
-    first, second = (set(json.loads(sent)) for sent in both)
-    return Finding("two processes", "repeated numbers", Interval(float(len(first & second)), 0.0, 0.0))

@@ -45,8 +45,7 @@ class Running:
         self.sent: list[Sent] = []
         self.visitors: list[str] = []
         self.refused = 0
-        hub = GlobalSettings(model=model, store=str(folder / "global.db"), servers=[NAME])
-        self.hub: GlobalNode = global_node(hub)
+        self.hub = self._open_hub()
         self.node = self._open()
         self.deliver()
 
@@ -54,16 +53,26 @@ class Running:
     def store(self) -> Path:
         return self.folder / f"{NAME}.db"
 
+    def _open_hub(self) -> GlobalNode:
+        store = str(self.folder / "global.db")
+        return global_node(GlobalSettings(model=self.model, store=store, servers=[NAME]))
+
     def _open(self) -> LocalNode:
+        node = self._read_store()
+        node.connected()
+        return node
+
+    def _read_store(self) -> LocalNode:
         settings = LocalSettings(model=self.model, name=NAME, store=str(self.store))
         rng = np.random.default_rng(0)
         if self.exact:
-            node = local_node(settings, self.source, rng)
-        else:
-            assert self.source is not None
-            node = node_with_noise(settings, self.source, rng)
-        node.connected()
-        return node
+            return local_node(settings, self.source, rng)
+        assert self.source is not None
+        return node_with_noise(settings, self.source, rng)
+
+    def _stop(self, node: LocalNode | GlobalNode) -> None:
+        """The process of this node ends."""
+        node.store.close()
 
     def visit(self, user: str, x: Vector, reward: float | None) -> None:
         """Somebody is shown an item; without a reward nothing is learned."""
@@ -118,7 +127,7 @@ class Running:
         if snapshot:
             self.node.snapshot()
             self.deliver()
-        self.node.store.close()
+        self._stop(self.node)
         self.node = self._open()
         self.deliver()
 
@@ -128,7 +137,7 @@ class Running:
 
     def put_back(self) -> None:
         """The copy takes the place of the store, as plain files do."""
-        self.node.store.close()
+        self._stop(self.node)
         for rest in ("-wal", "-shm"):
             Path(f"{self.store}{rest}").unlink(missing_ok=True)
         shutil.copy(self.folder / "copy.db", self.store)
@@ -136,11 +145,14 @@ class Running:
         self.deliver()
 
     def finish(self) -> None:
-        """Deliver what was held back, unless its session is over, and stop."""
+        """Deliver what was held back, unless its session is over."""
         self.late = False
         for frame in self._waiting:
             with suppress(NotAgreed):
                 self.node.receive(GLOBAL, frame)
         self.deliver()
-        self.hub.store.close()
-        self.node.store.close()
+
+    def close(self) -> None:
+        """Stop both servers; their stores stay."""
+        self._stop(self.hub)
+        self._stop(self.node)

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from fclub.attack.live import BUDGETS, NUMBERS, SURFACES, Result, attack_live, attack_processes
+from fclub.attack.everything import BUDGETS, SURFACES, Result, attack_live, attack_processes
+from fclub.attack.live import NUMBERS
 from fclub.attack.pairs import live_pairs
 from fclub.cli.main import EXIT_FAILURE
 from fclub.errors import UnknownName

@@ -1,0 +1,231 @@
+"""The same federation over a real broker, at which somebody listens.
+
+Both nodes run as in a deployment: each commits in groups, has a connection of its own, and sends again
+what was not confirmed. The attacker has a login of the broker that may read everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+import nats
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from fclub.attack.running import NAME, Running, Sent
+from fclub.errors import BrokerFailed
+from fclub.privacy.noise import NoiseSource
+from fclub.service.link.broker import LocalBroker, broker_config
+from fclub.service.link.channel import GLOBAL, Numbered, decode_frame
+from fclub.service.link.nats_wire import Broker, NatsWire
+from fclub.service.link.wire import Arrival, Connected, Deliver
+from fclub.service.monitoring import Monitor
+from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.handshake import AGREED
+from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.runner import Runner
+from fclub.service.settings import Model
+
+LISTENER = "listener"
+QUIET_SECONDS = 60.0
+"""How long it may take until everything that was said has been heard."""
+
+POLL_SECONDS = 0.001
+
+
+@dataclass
+class _Traffic:
+    """Frames that nodes have handed to the broker, that arrived, and that the listener has heard."""
+
+    said: set[bytes] = field(default_factory=set)
+    arrived: set[bytes] = field(default_factory=set)
+    heard: set[bytes] = field(default_factory=set)
+
+    @property
+    def settled(self) -> bool:
+        return self.said <= self.arrived and self.said <= self.heard
+
+
+class _Tapped(NatsWire):
+    """A node's end of the broker that notes its traffic; while `late`, messages wait in `held`."""
+
+    def __init__(self, name: str, broker: Broker, traffic: _Traffic, late: bool) -> None:
+        super().__init__(name, broker, Monitor(name), [NAME] if name == GLOBAL else None)
+        self.traffic, self.late = traffic, late
+        self.held: dict[bytes, tuple[str, str | None]] = {}
+        self.there = asyncio.Event()
+
+    async def start(self, deliver: Deliver, connected: Connected) -> None:
+        async def noted(arrivals: list[Arrival]) -> None:
+            await deliver(arrivals)
+            self.traffic.arrived |= {frame for _, frame in arrivals}
+
+        def tell() -> None:
+            connected()
+            self.there.set()
+
+        await super().start(noted, tell)
+
+    async def send(self, peer: str, frame: bytes, message_id: str | None) -> None:
+        if self.late and isinstance(decode_frame(frame, self.name), Numbered):
+            self.held[frame] = peer, message_id
+            return
+        if self.connected:
+            self.traffic.said.add(frame)
+        await super().send(peer, frame, message_id)
+
+    async def catch_up(self) -> None:
+        """Send what was held back."""
+        self.late = False
+        for frame, (peer, message_id) in self.held.items():
+            await self.send(peer, frame, message_id)
+
+
+class _Listener:
+    """Somebody who reads whatever servers say to each other through the broker."""
+
+    def __init__(self, client: Client, subscription: Subscription) -> None:
+        self._client, self._subscription = client, subscription
+
+    @staticmethod
+    async def at(broker: Broker) -> _Listener:
+        client = await nats.connect(broker.url, user=broker.user, password=broker.password)
+        return _Listener(client, await client.subscribe("fclub.>"))
+
+    async def news(self) -> list[Msg]:
+        """What the broker has passed on since the last call."""
+        await self._client.flush()
+        return [await self._subscription.next_msg() for _ in range(self._subscription.pending_msgs)]
+
+    async def leave(self) -> None:
+        await self._client.close()
+
+
+class Brokered(Running):
+    """Frames go through a broker; `sent` are those that the listener has heard, each of them once.
+
+    How often a frame is sent again follows from the time that the network takes. A frame under another
+    name than its server's, or with a header that tells more than the frame, counts as `refused`.
+    """
+
+    def __init__(
+        self, folder: Path, model: Model, source: NoiseSource | None, exact: bool, late: bool
+    ) -> None:
+        self._loop, self._traffic = asyncio.Runner(), _Traffic()
+        self._runners: dict[str, tuple[Runner, _Tapped]] = {}
+        self._passwords = {name: secrets.token_hex() for name in (NAME, GLOBAL, LISTENER)}
+        self._broker = _broker_with_a_listener(folder / "nats", self._passwords)
+        self._listener: _Listener | None = None
+        try:
+            super().__init__(folder, model, source, exact, late)
+        except BaseException:
+            self.close()
+            raise
+
+    def _login(self, name: str) -> Broker:
+        return Broker(self._broker.url, name, self._passwords[name])
+
+    def _open_hub(self) -> GlobalNode:
+        self._broker.start()
+        self._listener = self._loop.run(_Listener.at(self._login(LISTENER)))
+        hub = super()._open_hub()
+        self._loop.run(self._start(GLOBAL, hub))
+        return hub
+
+    def _open(self) -> LocalNode:
+        node = self._read_store()
+        self._loop.run(self._start(NAME, node))
+        return node
+
+    async def _start(self, name: str, node: LocalNode | GlobalNode) -> None:
+        """The global server's streams are there before a local server speaks."""
+        wire = _Tapped(name, self._login(name), self._traffic, self.late and name == GLOBAL)
+        runner = Runner(node, wire, wire.monitor)
+        self._runners[name] = runner, wire
+        await runner.start()
+        await asyncio.wait_for(wire.there.wait(), QUIET_SECONDS)
+
+    def _stop(self, node: LocalNode | GlobalNode) -> None:
+        """As a process ends that is told to: with a snapshot."""
+        runner, _ = self._runners.pop(GLOBAL if node is self.hub else NAME)
+        self._loop.run(runner.stop())
+
+    def deliver(self) -> None:
+        self._loop.run(self._settle())
+
+    async def _settle(self) -> None:
+        """Until nobody has anything to say and the listener has heard it all."""
+        try:
+            async with asyncio.timeout(QUIET_SECONDS):
+                while not await self._quiet():
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise BrokerFailed(f"servers were not quiet after {QUIET_SECONDS:g} s") from None
+
+    async def _quiet(self) -> bool:
+        """Whether nothing has come of what was there before.
+
+        Frames leave after a commit, so those of one are on their way when the next is done.
+        """
+        before, calm = len(self._traffic.said), self._calm
+        for _ in range(2):
+            for runner, _ in self._runners.values():
+                await runner.commit()
+        await self._listen()
+        return calm and self._calm and before == len(self._traffic.said)
+
+    @property
+    def _calm(self) -> bool:
+        """Both sides agree, nothing is on its way, and no work is left to do."""
+        agreed = self.node.handshake.standing.state == AGREED
+        return agreed and self._traffic.settled and not (self.node.busy or self.node.working)
+
+    async def _listen(self) -> None:
+        assert self._listener is not None
+        for message in await self._listener.news():
+            if message.data not in self._traffic.heard and message.subject.startswith("fclub.up."):
+                self.sent.append(Sent(len(self.visitors), message.data))
+                self.refused += _tells_more(message)
+            self._traffic.heard.add(message.data)
+
+    def finish(self) -> None:
+        self.late = False
+        self._loop.run(self._runners[GLOBAL][1].catch_up())
+        self.deliver()
+        self.refused += _refusals(self._runners[GLOBAL][1].monitor)
+
+    def close(self) -> None:
+        for runner, _ in self._runners.values():
+            self._loop.run(runner.stop())
+        self._runners.clear()
+        if self._listener is not None:
+            self._loop.run(self._listener.leave())
+        self._loop.close()
+        self._broker.stop()
+
+
+def _broker_with_a_listener(folder: Path, passwords: dict[str, str]) -> LocalBroker:
+    """One that also lets somebody read everything: its operator, or whoever has broken into it."""
+    users = broker_config(0, folder, passwords)["authorization"]["users"]
+    for user in users:
+        if user["user"] == LISTENER:
+            user["permissions"] = {"publish": {"deny": [">"]}, "subscribe": {"allow": ["fclub.>"]}}
+    return LocalBroker(folder, passwords, more={"authorization": {"users": users}})
+
+
+def _tells_more(message: Msg) -> bool:
+    """Whether subject or headers say anything that does not follow from frame and configuration."""
+    headers = dict(message.headers or {})
+    digest, _, attempt = headers.pop("Nats-Msg-Id", "").partition("-")
+    follows = digest == blake2b(message.data, digest_size=12).hexdigest() and attempt.isdecimal()
+    return message.subject != f"fclub.up.{NAME}" or bool(headers) or not (follows or not digest)
+
+
+def _refusals(monitor: Monitor) -> int:
+    samples = (sample for metric in monitor.refusals.collect() for sample in metric.samples)
+    return int(sum(sample.value for sample in samples))
