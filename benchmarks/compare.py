@@ -25,41 +25,43 @@ from fclub.parameters import Parameter
 LOCAL = ("club", "sclub", "linucb")
 LIMITS = ("oracle-local", "oracle-pooled")
 PRIVATE, EXACT = "cdp-fclub-plus", "fclub-plus"
-NOTION: dict[str, Parameter] = {"unit": "event", "level": "cdp"}
-"""What the paper promises."""
 
 
 def synthetic(**parameters: object) -> Setting:
     return Setting("synthetic", parameters)  # type: ignore[arg-type]
 
 
-def budget(epsilon: float, delta: float) -> Setting:
-    return Setting(PRIVATE, NOTION | {"epsilon": epsilon, "delta": delta})
+def promise(level: str, epsilon: float, delta: float, **parameters: Parameter) -> Setting:
+    """The paper's unit at this level."""
+    budget: dict[str, Parameter] = {"epsilon": epsilon, "delta": delta}
+    return Setting(PRIVATE, {"unit": "event", "level": level} | budget | parameters)
 
 
-PAPER = {
-    f"{name} ε={epsilon:g} δ={delta:g}": budget(epsilon, delta)
-    for name, epsilon, delta in (
-        ("private", 0.5, 0.1),
-        ("private", 1.0, 0.1),
-        ("private", 2.0, 0.1),
-        ("private", 4.0, 0.1),
-        ("private", 8.0, 0.1),
-        ("private", 1.0, 1e-5),
-        ("private", 8.0, 1e-5),
-    )
-}
-DEFAULT = {"private ε=1 δ=0.1": budget(1.0, 0.1)}
+def promises(level: str, *budgets: tuple[float, float]) -> dict[str, Setting]:
+    return {f"event, {level}, ε={e:g}, δ={d:g}": promise(level, e, d) for e, d in budgets}
+
+
+def changed(**parameters: Parameter) -> Setting:
+    """One thing is other than in the paper's promise at ε=1, δ=0.1."""
+    return promise("cdp", 1.0, 0.1, **parameters)
+
+
+STRICT = ((1.0, 1e-5), (8.0, 1e-5))
+PAPER = promises("transcript", (1.0, 0.1), *STRICT) | promises(
+    "cdp", *((epsilon, 0.1) for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0)), *STRICT
+)
+"""What covers the transcript comes first."""
+
+DEFAULT = promises("transcript", (1.0, 0.1)) | promises("cdp", (1.0, 0.1))
 ALONE = {"alone": Setting(EXACT, {"share": False})}
 ABLATION = {
-    "rewards not centred": Setting(PRIVATE, NOTION | {"centre": False}),
-    "level transcript": Setting(PRIVATE, NOTION | {"level": "transcript"}),
-    "merging without margin": Setting(PRIVATE, NOTION | {"margin": 0.0}),
-    "detection with 4 sweeps": Setting(PRIVATE, NOTION | {"sweeps": 4}),
-    "detection twice as often": Setting(PRIVATE, NOTION | {"ratio": 1.05}),
-    "trigger at 20 observations": Setting(PRIVATE, NOTION | {"first_release": 20}),
-    "trigger at growth by 1.3": Setting(PRIVATE, NOTION | {"release_ratio": 1.3}),
-    "scoring without exploration": Setting(PRIVATE, NOTION | {"exploration": 0.0}),
+    "rewards not centred": changed(centre=False),
+    "merging without margin": changed(margin=0.0),
+    "detection with 4 sweeps": changed(sweeps=4),
+    "detection twice as often": changed(ratio=1.05),
+    "trigger at 20 observations": changed(first_release=20),
+    "trigger at growth by 1.3": changed(release_ratio=1.3),
+    "scoring without exploration": changed(exploration=0.0),
     "printed detection, trigger and tree": Setting("cdp-fclub-dc"),
 }
 CASES: dict[str, tuple[Setting, dict[str, Setting]]] = {
