@@ -320,6 +320,18 @@ def test_servers_learn_from_what_others_release() -> None:
     assert sum(group.observations for group in live.hub.overview()) == live.hub.reported
 
 
+def test_a_server_does_not_listen_while_releases_say_little() -> None:
+    """Its types are then those of the same server alone."""
+    types = []
+    for share in (True, False):
+        live = Live(epsilon=0.1, share=share)
+        live.visit(1500, users=60)
+        types.append([server.server.beliefs for server in live.locals])
+    for heard, alone in zip(*types, strict=True):
+        np.testing.assert_array_equal(heard.centres, alone.centres)
+        np.testing.assert_array_equal(heard.uncertainty, alone.uncertainty)
+
+
 def world(level: str, flipped: bool, share: bool = True) -> tuple[list[list[int]], list[bytes]]:
     """What everybody but user 0 is shown, by slot, and what is sent; user 0 may answer the opposite.
 

@@ -24,6 +24,10 @@ from fclub.protocol.plus.type_local import PART, Crowd, TypeLocal
 from fclub.protocol.plus.type_messages import ReadTypes, Release, Released, read_types
 from fclub.protocol.seam import NOTHING, Beginning, Outlook, Slotted, State, nothing
 
+HALF = 0.5
+"""A server listens once releases have told this part of the types: below, a released centre is more its
+public seed than what anybody's users say of it."""
+
 
 class UserLocal(TypeLocal):
     """Without `slots` it keeps to itself.
@@ -194,14 +198,19 @@ class UserLocal(TypeLocal):
     def _as_sums(self, types: ReadTypes, others: float, message: Released) -> TypeSums:
         """The sums by type that would say the same of the centres, for the other servers' part.
 
-        How common a type is the server learns from its own users: released counts are too noisy.
+        They say nothing while less than `HALF` is told: a server's own types are all alike for long,
+        and what noise there is in releases would decide how they part. How common a type is the server
+        learns from its own users: released counts are too noisy.
         """
         d, sums = self.rules.dim, TypeSums.zeros(self.rules.types, self.rules.dim)
         rows, columns = triangle_of(d)
         twice = np.where(rows == columns, 1.0, 2.0)
-        information = np.linalg.inv(types.covariances) - np.diag(1.0 / self.public.spread)
-        eigenvalues, U = np.linalg.eigh(information)
-        learned = others * (U * np.maximum(eigenvalues, 0.0)[:, None, :]) @ U.transpose(0, 2, 1)
+        scale = np.sqrt(np.outer(self.public.spread, self.public.spread))
+        eigenvalues, U = np.linalg.eigh(np.linalg.inv(types.covariances) * scale - np.eye(d))
+        gained = np.maximum(eigenvalues, 0.0)
+        if types.shares @ (gained / (1.0 + gained)).mean(axis=1) < HALF:
+            return sums
+        learned = others * (U * gained[:, None, :]) @ U.transpose(0, 2, 1) / scale
         sums.rows[:, :d] = np.einsum("kij,kj->ki", learned, types.centres)
         sums.rows[:, d:] = learned[:, rows, columns] * twice
         sums.visits[:] = others * message.visits * types.shares
