@@ -53,7 +53,7 @@ class Pump:
         node.connected()
         return node
 
-    def _commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
+    def commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
         """Work that is due is done first, and snapshots are written to the end."""
         while (part := node.part()) is not None:
             part()
@@ -70,13 +70,13 @@ class Pump:
         moved = True
         while moved:
             moved = False
-            for peer, frame in self._commit(self.hub):
+            for peer, frame in self.commit(self.hub):
                 if peer not in self.away:
                     self.seen.append(frame)
                     self.locals[peer].receive(GLOBAL, frame)
                     moved = True
             for name, node in self.locals.items():
-                for _, frame in self._commit(node):
+                for _, frame in self.commit(node):
                     if name not in self.away:
                         self.seen.append(frame)
                         self.hub.receive(name, frame)

@@ -51,7 +51,7 @@ def test_every_message_has_its_entries_in_its_own_transaction(
     """The changes that hold a frame hold the entries of what is in it."""
     pump, environment = federation(tmp_path, PRIVATE, 0)
     node, seen = pump.locals["s0"], 0
-    commit = pump._commit
+    commit = pump.commit
 
     def watched(one: Any) -> Any:
         nonlocal seen
@@ -63,7 +63,7 @@ def test_every_message_has_its_entries_in_its_own_transaction(
             seen += frames
         return commit(one)
 
-    monkeypatch.setattr(pump, "_commit", watched)
+    monkeypatch.setattr(pump, "commit", watched)
     play(pump, environment, 80)
     assert seen > 10
     assert node.books.unaccounted() == 0

@@ -287,15 +287,15 @@ def test_a_lost_answer_makes_no_sound_store_old(tmp_path: Path) -> None:
     put_back(pump, GLOBAL, None)
     node = pump.locals["s0"]
     node.hello()
-    (_, question), *_ = [pair for pair in pump._commit(node) if pair[1]]
+    (_, question), *_ = [pair for pair in pump.commit(node) if pair[1]]
     pump.hub.receive("s0", question)
-    pump._commit(pump.hub)
+    pump.commit(pump.hub)
     node.hello()
     pump.run()
     assert node.handshake.standing.state == AGREED
     assert node.era == 0
     pump.hub.receive("s0", question)
-    answers = [frame for _, frame in pump._commit(pump.hub)]
+    answers = [frame for _, frame in pump.commit(pump.hub)]
     ordinal = node.channel.ordinal
     deliver(pump, "s0", answers)
     pump.run()
@@ -308,16 +308,16 @@ def test_a_repeated_question_gets_the_same_answer(tmp_path: Path) -> None:
     put_back(pump, GLOBAL, None)
     node = pump.locals["s0"]
     node.hello()
-    question = pump._commit(node)[-1][1]
+    question = pump.commit(node)[-1][1]
     answers = []
     for _ in range(2):
         pump.hub.receive("s0", question)
-        answers.append(pump._commit(pump.hub)[-1][1])
+        answers.append(pump.commit(pump.hub)[-1][1])
     pump.hub.store.close()
     pump.hub = pump.open_hub()
-    pump._commit(pump.hub)
+    pump.commit(pump.hub)
     pump.hub.receive("s0", question)
-    answers.append(pump._commit(pump.hub)[-1][1])
+    answers.append(pump.commit(pump.hub)[-1][1])
     assert len(set(answers)) == 1
     pump.close()
 
@@ -434,9 +434,9 @@ def test_a_crash_between_grant_and_release_loses_the_slot(tmp_path: Path) -> Non
     node.connected()
     released = slots_of(pump)
     while not pump.hub.peers["s0"].granted[0]:
-        for _, frame in pump._commit(node):
+        for _, frame in pump.commit(node):
             pump.hub.receive("s0", frame)
-        answers = pump._commit(pump.hub)
+        answers = pump.commit(pump.hub)
         if not pump.hub.peers["s0"].granted[0]:
             deliver(pump, "s0", [frame for _, frame in answers])
     granted = pump.hub.peers["s0"].granted[0]

@@ -7,7 +7,8 @@ others under the same numbers.
 
 The version and the sender's name are the first things in every frame. So peers of another version are
 told apart by name, and a frame on a foreign subject is noticed even without a broker's rules. Other
-frames are those by which two stores agree on a session.
+frames are those by which two stores agree on a session. The numbered frames of one commit travel in a
+bundle: they arrive together, and so the peer stores what they lead to in one transaction.
 
 Plain objects without input or output: what has to be stored is put into `Changes`, and a frame may only
 be sent after the changes that made it are on disk.
@@ -15,6 +16,7 @@ be sent after the changes that made it are on disk.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 
@@ -29,6 +31,9 @@ GLOBAL = "global"
 VERSION = 2
 MAX_FRAME = 1 << 26
 """Bytes of the largest frame that is looked at: a report of 100,000 clusters in dimension 10."""
+
+BUNDLE_BYTES, BUNDLE_FRAMES = 1 << 18, 256
+"""What a bundle holds at most: a broker takes messages of a megabyte unless it is told otherwise."""
 
 LARGEST = 1 << 62
 
@@ -148,6 +153,45 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)
 _head = msgspec.msgpack.Decoder(_Head)
+
+
+class Bundle(msgspec.Struct, frozen=True, array_like=True, tag="bundle"):
+    """Frames that one commit has stored, in their order; each is looked at as if it came alone."""
+
+    version: int
+    sender: str
+    frames: tuple[bytes, ...]
+
+
+_bundle = msgspec.msgpack.Decoder(Bundle)
+
+
+def bundled(sender: str, frames: list[bytes]) -> Iterator[bytes]:
+    """The same frames as fewer messages; one alone stays as it is."""
+    together: list[bytes] = []
+    size = 0
+    for frame in frames:
+        if together and (len(together) == BUNDLE_FRAMES or size + len(frame) > BUNDLE_BYTES):
+            yield _as_one(sender, together)
+            together, size = [], 0
+        together.append(frame)
+        size += len(frame)
+    if together:
+        yield _as_one(sender, together)
+
+
+def _as_one(sender: str, frames: list[bytes]) -> bytes:
+    return frames[0] if len(frames) == 1 else _encoder.encode(Bundle(VERSION, sender, tuple(frames)))
+
+
+def unbundled(data: bytes, sender: str) -> tuple[bytes, ...]:
+    """The frames of a bundle of this sender; anything else is left to `decode_frame`."""
+    try:
+        bundle = _bundle.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return (data,)
+    sound = bundle.version == VERSION and bundle.sender == sender
+    return bundle.frames if sound and len(bundle.frames) <= BUNDLE_FRAMES else (data,)
 
 
 def encode_frame(frame: Frame) -> bytes:

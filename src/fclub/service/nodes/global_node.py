@@ -1,4 +1,8 @@
-"""The global server with its log, one channel per local server, and its distrust of what arrives."""
+"""The global server with its log, one channel per local server, and its distrust of what arrives.
+
+Messages that arrive together are applied one by one, each after its own check. What they make due, a
+phase, a merge or answers, is looked at once when all are there; then they are one entry of the log.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import msgspec
 
 from fclub.errors import (
     Conflict,
+    InvalidFile,
     InvalidMessage,
     NotAgreed,
     OtherSession,
@@ -64,6 +69,8 @@ class Answer(NamedTuple):
 
 
 _Kept = list[tuple[str, bytes, Offer | None]]
+_Taken = list[tuple[str, bytes]]
+"""Senders and payloads."""
 
 
 @dataclass
@@ -89,9 +96,11 @@ class GlobalNode(Node):
     """Frames in, changes out. A refused frame changes nothing but the count of refusals."""
 
     server: GlobalServer
+    name = GLOBAL
 
     def __init__(self, names: list[str], family: Family, store: Store) -> None:
         super().__init__(store, RecordedNoise(NoNoise()))
+        self._taken: _Taken = []
         self.family = family
         self.names = self._number(names)
         self.peers = {
@@ -152,6 +161,7 @@ class GlobalNode(Node):
         peer.seen = time.time()
         match frame:
             case Hello():
+                self._settle()
                 self._greet(peer, frame)
             case Numbered():
                 self._receive_numbered(peer, frame)
@@ -165,14 +175,24 @@ class GlobalNode(Node):
                 raise InvalidMessage(f"the global server does not take a {type(frame).__name__}")
 
     def _receive_numbered(self, peer: Peer, frame: Numbered) -> None:
+        sender = peer.channel.peer
         self._accepted(peer, frame.session)
         peer.channel.check_session(frame.session)
         if peer.channel.is_next(frame):
             self._apply(peer, frame.payload)
-            self._log("message", peer.channel.peer, frame.payload)
+            self._taken.append((sender, frame.payload))
         else:
             self._count(peer, "repeated")
-        self.changes.receipts[peer.channel.peer] = peer.channel.receipt()
+        self.changes.receipts[sender] = peer.channel.receipt()
+
+    def _settle(self) -> None:
+        taken, self._taken = self._taken, []
+        if taken:
+            self.server.advance()
+        if len(taken) == 1:
+            self._log("message", *taken[0])
+        elif taken:
+            self._log("messages", "", msgspec.msgpack.encode(taken))
 
     def _grant(self, peer: Peer, ask: Ask) -> None:
         """A slot is granted once, to one process; none up to the highest that is known to be used."""
@@ -222,6 +242,7 @@ class GlobalNode(Node):
         for answer in peer.answers.values():
             offer = answer.offer
             if offer is not None and offer.session == session and offer.ordinal > peer.channel.ordinal:
+                self._settle()
                 self._begin(peer, offer)
                 self._log("begin", peer.channel.peer, msgspec.msgpack.encode(offer))
                 peer.marked = False
@@ -271,7 +292,6 @@ class GlobalNode(Node):
         self.server.receive(peer.number, message)
         peer.channel.applied(payload)
         peer.communications.count(message, len(payload))
-        self.server.advance()
 
     def _offend(self, peer: Peer, error: InvalidMessage) -> None:
         self._count(peer, "invalid")
@@ -308,6 +328,7 @@ class GlobalNode(Node):
 
     def close_phase(self) -> None:
         """The deadline has passed: go on without those that have not answered."""
+        self._settle()
         if self.server.missing:
             self.server.advance(overdue=True)
             self._log("close", "", b"")
@@ -346,12 +367,19 @@ class GlobalNode(Node):
         match kind:
             case "message":
                 self._apply(self.peers[source], body)
+                self.server.advance()
+            case "messages":
+                for sender, payload in msgspec.msgpack.decode(body, type=_Taken):
+                    self._apply(self.peers[sender], payload)
+                self.server.advance()
             case "begin":
                 self._begin(self.peers[source], msgspec.msgpack.decode(body, type=Offer))
             case "close":
                 self.server.advance(overdue=True)
             case "invite":
                 self.server.invite(json.loads(body))
+            case _:
+                raise InvalidFile(f"{self.store.path} has a log entry of kind {kind!r}")
 
     def summary(self) -> dict[str, Any]:
         """Numbers for people."""

@@ -81,6 +81,8 @@ class Node(ABC):
     """Frames in, changes out."""
 
     server: Stateful
+    name: str
+    """What it is called on the wire."""
 
     def __init__(self, store: Store, noise: RecordedNoise) -> None:
         self.store, self.noise = store, noise
@@ -103,6 +105,9 @@ class Node(ABC):
     @abstractmethod
     def receive(self, sender: str, data: bytes) -> None:
         """Take a frame in, or raise what is wrong with it."""
+
+    def _settle(self) -> None:  # noqa: B027 - most nodes leave nothing
+        """Do and log what all frames since the last call make due together, if that was left."""
 
     @abstractmethod
     def connected(self) -> None:
@@ -189,12 +194,14 @@ class Node(ABC):
 
     def snapshot(self) -> None:
         """Write the whole state now, so that the log before it is not needed any more."""
+        self._settle()
         self.save_some(None)
         self._begin_saving()
         self.save_some(None)
 
     def take(self) -> Changes:
         """What has to be committed now."""
+        self._settle()
         changes, self.changes = self.changes, Changes()
         return changes
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from hashlib import blake2b
 
 from fclub.errors import FclubError, NotStored
+from fclub.service.link.channel import bundled, unbundled
 from fclub.service.link.wire import Arrival, Wire, end
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode
@@ -137,8 +138,9 @@ class Runner:
                     waiter.set_result(None)
             for notice in changes.notices:
                 self.monitor.event(notice, logging.WARNING)
-            for peer, frame in changes.frames:
-                await self._send(peer, frame)
+            for peer, frames in changes.frames_by_peer().items():
+                for message in bundled(self.node.name, frames):
+                    await self._send(peer, message)
             for peer, letter in changes.letters + list(changes.receipts.items()):
                 await self.wire.send(peer, letter, None)
 
@@ -160,22 +162,26 @@ class Runner:
                 self._attempt += 1
                 self._wake.set()
 
-    async def _send(self, peer: str, frame: bytes) -> None:
+    async def _send(self, peer: str, message: bytes) -> None:
         """The message id lets a broker drop what a reconnecting client repeats, not a new attempt."""
-        digest = blake2b(frame, digest_size=12).hexdigest()
-        await self.wire.send(peer, frame, f"{digest}-{self._attempt}")
+        digest = blake2b(message, digest_size=12).hexdigest()
+        await self.wire.send(peer, message, f"{digest}-{self._attempt}")
 
     async def _deliver(self, arrivals: list[Arrival]) -> None:
-        """Apply what arrived and return when it is on disk."""
+        """Apply what arrived in one transaction and return when it is on disk."""
         for sender, data in arrivals:
-            try:
-                self.node.receive(sender, data)
-            except FclubError as error:
-                self.monitor.refused(sender, error)
-            except Exception as error:
-                self.fail(error)
-                raise
+            for frame in unbundled(data, sender):
+                self._receive(sender, frame)
         await self.commit()
+
+    def _receive(self, sender: str, frame: bytes) -> None:
+        try:
+            self.node.receive(sender, frame)
+        except FclubError as error:
+            self.monitor.refused(sender, error)
+        except Exception as error:
+            self.fail(error)
+            raise
 
     async def _end_work(self) -> None:
         """After the part that is being computed: a snapshot has to know its result."""

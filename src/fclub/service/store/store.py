@@ -160,6 +160,13 @@ class Changes:
         self.write("INSERT INTO outbox VALUES (?, ?, ?, ?)", peer, sequence, frame, chain)
         self.frames.append((peer, frame))
 
+    def frames_by_peer(self) -> dict[str, list[bytes]]:
+        """The frames to send to each peer, in order."""
+        found: dict[str, list[bytes]] = {}
+        for peer, frame in self.frames:
+            found.setdefault(peer, []).append(frame)
+        return found
+
     def confirm(self, peer: str, sequence: int, chain: bytes) -> None:
         """The peer has everything up to this number."""
         self.write("DELETE FROM outbox WHERE peer = ? AND sequence <= ?", peer, sequence)
