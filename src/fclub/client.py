@@ -70,6 +70,14 @@ class Ranked(Recommendation):
     score: float
 
 
+class Several(list[Ranked]):
+    """Best first; `reward_range` is the least and the largest reward, the unit of scores and rewards."""
+
+    def __init__(self, shown: Iterable[Ranked], reward_range: tuple[float, float]) -> None:
+        super().__init__(shown)
+        self.reward_range = reward_range
+
+
 @dataclass(frozen=True)
 class Observation:
     """What came of an item shown elsewhere: one of the catalogue by its id, or any by its features."""
@@ -117,8 +125,9 @@ def _read_page(answer: Any, into: dict[str, list[float]]) -> str | None:
     return following
 
 
-def _ranked(answer: Any) -> list[Ranked]:
-    return [Ranked(**one) for one in answer["shown"]]
+def _ranked(answer: Any) -> Several:
+    low, high = answer["reward_range"]
+    return Several((Ranked(**one) for one in answer["shown"]), (low, high))
 
 
 def _reward(decision: str, reward: float) -> dict[str, Any]:
@@ -247,7 +256,7 @@ class Client(_Settings):
         *,
         exclude: Sequence[str] = (),
         exclude_seen: bool = False,
-    ) -> list[Ranked]:
+    ) -> Several:
         """The best items, best first, at most `count`; each has a decision of its own."""
         body = _visit(user, items, count=count, exclude=list(exclude), exclude_seen=exclude_seen)
         return _ranked(self.request("POST", "/v1/recommend", body))
@@ -375,7 +384,7 @@ class AsyncClient(_Settings):
         *,
         exclude: Sequence[str] = (),
         exclude_seen: bool = False,
-    ) -> list[Ranked]:
+    ) -> Several:
         """The best items, best first, at most `count`; each has a decision of its own."""
         body = _visit(user, items, count=count, exclude=list(exclude), exclude_seen=exclude_seen)
         return _ranked(await self.request("POST", "/v1/recommend", body))

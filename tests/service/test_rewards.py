@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fclub import Client
+from fclub import AsyncClient, Client
 from fclub.client import Observation
 from fclub.errors import CannotReplace, InvalidFile, InvalidSetting, OtherReward, RequestFailed
 from fclub.service.nodes.importing import learn_offline
@@ -26,6 +27,11 @@ LATER = 4e9
 
 def stars(path: Path, **changes: Any) -> LocalSettings:
     return local_settings(path, model=Model(dim=DIM, reward=(1.0, 5.0), **changes))
+
+
+async def best_range(url: str) -> tuple[float, float]:
+    async with AsyncClient(url, TOKEN) as shop:
+        return (await shop.recommend_several("ann", 2, ITEMS)).reward_range
 
 
 def test_rewards_are_told_and_answered_in_their_unit(tmp_path: Path) -> None:
@@ -52,6 +58,9 @@ def test_rewards_are_told_and_answered_in_their_unit(tmp_path: Path) -> None:
         }
         several = client.post("/v1/recommend", json=body).json()
         assert several["reward_range"] == [1.0, 5.0]
+        best = shop.recommend_several("ann", 2, ITEMS)
+        assert best.reward_range == asyncio.run(best_range(str(client.base_url))) == (1.0, 5.0)
+        assert [one.score for one in best] == [one["score"] for one in several["shown"]]
         assert all(one["score"] >= 1.0 for one in several["shown"])
         reward = client.get("/openapi.json").json()["components"]["schemas"]["FeedbackRequest"]
         assert reward["properties"]["reward"] == {"type": "number", "minimum": 1.0, "maximum": 5.0}
