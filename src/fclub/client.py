@@ -11,149 +11,39 @@ import asyncio
 import random
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import quote
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fclub import exchanges
 from fclub.errors import RequestFailed
+from fclub.exchanges import (
+    Exchange,
+    Forgotten,
+    Items,
+    Observation,
+    Offer,
+    Ranked,
+    Recommendation,
+    Result,
+    Several,
+)
 from fclub.extras import need
 
 if TYPE_CHECKING:  # of the extra `service`
     import httpx
 
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Forgotten",
+    "Observation",
+    "Ranked",
+    "Recommendation",
+    "Several",
+]
+
 UNREACHED = 0
 RETRIED = frozenset({UNREACHED, 429, 502, 503, 504})
-
-AT_ONCE = 500
-"""Items or observations in one request, so that it stays within the limits of most servers."""
-
-Items = Mapping[str, Sequence[float]]
-"""The features of every item on offer, by its id."""
-
-Offer = Items | Sequence[str] | None
-"""What may be shown: items with their features, ids of the catalogue, or None for all of it."""
-
-Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """Show `item`; name `decision` when its reward is known."""
-
-    decision: str
-    item: str
-    index: int
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """Observations that are gone; of those, `released` had left at most, under the `promise` if any.
-
-    `erased`: no old bytes are left in the store's files.
-    """
-
-    observations: int
-    released: int
-    promise: dict[str, Any] | None
-    erased: bool
-
-
-def _user(user: str) -> str:
-    return f"/v1/users/{quote(user, safe='')}"
-
-
-@dataclass(frozen=True)
-class Ranked(Recommendation):
-    """One of several; `score` is an optimistic estimate of its reward."""
-
-    score: float
-
-
-class Several(list[Ranked]):
-    """Best first; `reward_range` is the least and the largest reward, the unit of scores and rewards."""
-
-    def __init__(self, shown: Iterable[Ranked], reward_range: tuple[float, float]) -> None:
-        super().__init__(shown)
-        self.reward_range = reward_range
-
-
-@dataclass(frozen=True)
-class Observation:
-    """What came of an item shown elsewhere: one of the catalogue by its id, or any by its features."""
-
-    id: str
-    user: str
-    reward: float
-    item: str | None = None
-    features: Sequence[float] | None = None
-
-
-def _item(key: str) -> str:
-    return f"/v1/items/{quote(key, safe='')}"
-
-
-def _rows(items: Items) -> list[dict[str, Any]]:
-    return [{"id": key, "features": [float(v) for v in row]} for key, row in items.items()]
-
-
-def _visit(user: str, items: Offer, **wishes: Any) -> dict[str, Any]:
-    body = {"user": user} | {key: value for key, value in wishes.items() if value}
-    if items is None:
-        return body
-    offered = _rows(items) if isinstance(items, Mapping) else list(items)
-    return body | {"items": offered}
-
-
-def _past(observations: Sequence[Observation]) -> dict[str, Any]:
-    told = [asdict(one) for one in observations]
-    return {"observations": [{k: v for k, v in one.items() if v is not None} for one in told]}
-
-
-def _parts(everything: Sequence[Result]) -> Iterator[Sequence[Result]]:
-    for start in range(0, len(everything), AT_ONCE):
-        yield everything[start : start + AT_ONCE]
-
-
-def _page(after: str | None) -> str:
-    return "/v1/items" if after is None else f"/v1/items?after={quote(after, safe='')}"
-
-
-def _read_page(answer: Any, into: dict[str, list[float]]) -> str | None:
-    into |= {item["id"]: item["features"] for item in answer["items"]}
-    following: str | None = answer["next"]
-    return following
-
-
-def _ranked(answer: Any) -> Several:
-    low, high = answer["reward_range"]
-    return Several((Ranked(**one) for one in answer["shown"]), (low, high))
-
-
-def _reward(decision: str, reward: float) -> dict[str, Any]:
-    return {"decision": decision, "reward": float(reward)}
-
-
-def _recommended(answer: Any) -> Recommendation:
-    return Recommendation(**answer)
-
-
-def _counted(answer: Any) -> bool:
-    return bool(answer["counted"])
-
-
-def _requests(bodies: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    return {"requests": list(bodies)}
-
-
-def _each(read: Callable[[Any], Result], answer: Any) -> list[Result | RequestFailed]:
-    """What was answered to each entry of a batch, an error where it was refused."""
-    return [
-        read(entry["result"])
-        if entry["status"] == 200
-        else RequestFailed(f"{entry['status']}: {entry['error']}", entry["status"])
-        for entry in answer["results"]
-    ]
 
 
 class _Answer(NamedTuple):
@@ -245,8 +135,8 @@ class Client(_Settings):
         exclude_seen: bool = False,
     ) -> Recommendation:
         """The item to show, of those offered; without `items`, of the whole catalogue."""
-        body = _visit(user, items, exclude=list(exclude), exclude_seen=exclude_seen)
-        return _recommended(self.request("POST", "/v1/recommend", body))
+        wishes = {"exclude": list(exclude), "exclude_seen": exclude_seen}
+        return self._talk(exchanges.recommend(user, items, **wishes))
 
     def recommend_several(
         self,
@@ -258,65 +148,60 @@ class Client(_Settings):
         exclude_seen: bool = False,
     ) -> Several:
         """The best items, best first, at most `count`; each has a decision of its own."""
-        body = _visit(user, items, count=count, exclude=list(exclude), exclude_seen=exclude_seen)
-        return _ranked(self.request("POST", "/v1/recommend", body))
+        wishes = {"count": count, "exclude": list(exclude), "exclude_seen": exclude_seen}
+        return self._talk(exchanges.recommend_several(user, items, **wishes))
 
     def put_items(self, items: Items) -> int:
         """Insert or replace items of the catalogue; returns how many were new."""
-        new = 0
-        for part in _parts(_rows(items)):
-            new += int((self.request("PUT", "/v1/items", {"items": part}))["inserted"])
-        return new
+        return self._talk(exchanges.put_items(items))
 
     def items(self) -> dict[str, list[float]]:
         """The whole catalogue: features by id."""
-        found: dict[str, list[float]] = {}
-        after = _read_page(self.request("GET", _page(None)), found)
-        while after is not None:
-            after = _read_page(self.request("GET", _page(after)), found)
-        return found
+        return self._talk(exchanges.items())
 
     def item(self, item: str) -> list[float]:
         """The features of an item of the catalogue."""
-        return list((self.request("GET", _item(item)))["features"])
+        return self._talk(exchanges.item(item))
 
     def delete_item(self, item: str) -> None:
         """Remove an item from the catalogue."""
-        self.request("DELETE", _item(item))
+        self._talk(exchanges.delete_item(item))
 
     def observe(self, observations: Sequence[Observation]) -> list[bool | RequestFailed]:
         """Let the server learn from what was shown elsewhere; whether each was new."""
-        results: list[bool | RequestFailed] = []
-        for part in _parts(observations):
-            answer = self.request("POST", "/v1/observations", _past(part))
-            results += _each(_counted, answer)
-        return results
+        return self._talk(exchanges.observe(observations))
 
     def feedback(self, decision: str, reward: float) -> bool:
         """Tell a reward, in the range of the server; False if it was known already."""
-        answer = self.request("POST", "/v1/feedback", _reward(decision, reward))
-        return _counted(answer)
+        return self._talk(exchanges.feedback(decision, reward))
 
     def recommend_batch(
         self, visits: Iterable[tuple[str, Items]]
     ) -> list[Recommendation | RequestFailed]:
         """What to show to each of these users; an entry that was refused is returned as its error."""
-        body = _requests(_visit(*visit) for visit in visits)
-        return _each(_recommended, self.request("POST", "/v1/recommend/batch", body))
+        return self._talk(exchanges.recommend_batch(visits))
 
     def feedback_batch(self, rewards: Mapping[str, float]) -> dict[str, bool | RequestFailed]:
         """Rewards by decision; for each whether it was new, or why it was refused."""
-        body = _requests(_reward(*told) for told in rewards.items())
-        answer = self.request("POST", "/v1/feedback/batch", body)
-        return dict(zip(rewards, _each(_counted, answer), strict=True))
+        return self._talk(exchanges.feedback_batch(rewards))
 
     def user_data(self, user: str) -> dict[str, Any]:
         """All that the server has stored about one person."""
-        return dict(self.request("GET", f"{_user(user)}/data"))
+        return self._talk(exchanges.user_data(user))
 
     def forget(self, user: str) -> Forgotten:
         """Let the server forget a user; says what had left before and cannot be taken back."""
-        return Forgotten(**self.request("DELETE", _user(user)))
+        return self._talk(exchanges.forget(user))
+
+    def _talk(self, exchange: Exchange[Result]) -> Result:
+        """Make the requests of an exchange until it has its result."""
+        try:
+            request = next(exchange)
+            while True:
+                request = exchange.send(self.request(*request))
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """Any route; the decoded answer."""
@@ -373,8 +258,8 @@ class AsyncClient(_Settings):
         exclude_seen: bool = False,
     ) -> Recommendation:
         """The item to show, of those offered; without `items`, of the whole catalogue."""
-        body = _visit(user, items, exclude=list(exclude), exclude_seen=exclude_seen)
-        return _recommended(await self.request("POST", "/v1/recommend", body))
+        wishes = {"exclude": list(exclude), "exclude_seen": exclude_seen}
+        return await self._talk(exchanges.recommend(user, items, **wishes))
 
     async def recommend_several(
         self,
@@ -386,65 +271,60 @@ class AsyncClient(_Settings):
         exclude_seen: bool = False,
     ) -> Several:
         """The best items, best first, at most `count`; each has a decision of its own."""
-        body = _visit(user, items, count=count, exclude=list(exclude), exclude_seen=exclude_seen)
-        return _ranked(await self.request("POST", "/v1/recommend", body))
+        wishes = {"count": count, "exclude": list(exclude), "exclude_seen": exclude_seen}
+        return await self._talk(exchanges.recommend_several(user, items, **wishes))
 
     async def put_items(self, items: Items) -> int:
         """Insert or replace items of the catalogue; returns how many were new."""
-        new = 0
-        for part in _parts(_rows(items)):
-            new += int((await self.request("PUT", "/v1/items", {"items": part}))["inserted"])
-        return new
+        return await self._talk(exchanges.put_items(items))
 
     async def items(self) -> dict[str, list[float]]:
         """The whole catalogue: features by id."""
-        found: dict[str, list[float]] = {}
-        after = _read_page(await self.request("GET", _page(None)), found)
-        while after is not None:
-            after = _read_page(await self.request("GET", _page(after)), found)
-        return found
+        return await self._talk(exchanges.items())
 
     async def item(self, item: str) -> list[float]:
         """The features of an item of the catalogue."""
-        return list((await self.request("GET", _item(item)))["features"])
+        return await self._talk(exchanges.item(item))
 
     async def delete_item(self, item: str) -> None:
         """Remove an item from the catalogue."""
-        await self.request("DELETE", _item(item))
+        await self._talk(exchanges.delete_item(item))
 
     async def observe(self, observations: Sequence[Observation]) -> list[bool | RequestFailed]:
         """Let the server learn from what was shown elsewhere; whether each was new."""
-        results: list[bool | RequestFailed] = []
-        for part in _parts(observations):
-            answer = await self.request("POST", "/v1/observations", _past(part))
-            results += _each(_counted, answer)
-        return results
+        return await self._talk(exchanges.observe(observations))
 
     async def feedback(self, decision: str, reward: float) -> bool:
         """Tell a reward, in the range of the server; False if it was known already."""
-        answer = await self.request("POST", "/v1/feedback", _reward(decision, reward))
-        return _counted(answer)
+        return await self._talk(exchanges.feedback(decision, reward))
 
     async def recommend_batch(
         self, visits: Iterable[tuple[str, Items]]
     ) -> list[Recommendation | RequestFailed]:
         """What to show to each of these users; an entry that was refused is returned as its error."""
-        body = _requests(_visit(*visit) for visit in visits)
-        return _each(_recommended, await self.request("POST", "/v1/recommend/batch", body))
+        return await self._talk(exchanges.recommend_batch(visits))
 
     async def feedback_batch(self, rewards: Mapping[str, float]) -> dict[str, bool | RequestFailed]:
         """Rewards by decision; for each whether it was new, or why it was refused."""
-        body = _requests(_reward(*told) for told in rewards.items())
-        answer = await self.request("POST", "/v1/feedback/batch", body)
-        return dict(zip(rewards, _each(_counted, answer), strict=True))
+        return await self._talk(exchanges.feedback_batch(rewards))
 
     async def user_data(self, user: str) -> dict[str, Any]:
         """All that the server has stored about one person."""
-        return dict(await self.request("GET", f"{_user(user)}/data"))
+        return await self._talk(exchanges.user_data(user))
 
     async def forget(self, user: str) -> Forgotten:
         """Let the server forget a user; says what had left before and cannot be taken back."""
-        return Forgotten(**await self.request("DELETE", _user(user)))
+        return await self._talk(exchanges.forget(user))
+
+    async def _talk(self, exchange: Exchange[Result]) -> Result:
+        """Make the requests of an exchange until it has its result."""
+        try:
+            request = next(exchange)
+            while True:
+                request = exchange.send(await self.request(*request))
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
     async def request(self, method: str, path: str, body: Any = None) -> Any:
         """Any route; the decoded answer."""

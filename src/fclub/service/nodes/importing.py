@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from math import isfinite
 from pathlib import Path
 
-from fclub.client import Observation
 from fclub.errors import FclubError, InvalidFile, InvalidInput
+from fclub.exchanges import Observation
 from fclub.service.nodes.parts import local_node, settings_of
 
 COLUMNS = {"user": ("user", "user_id"), "item": ("item", "item_id"), "reward": ("reward", "click")}
