@@ -1,0 +1,80 @@
+"""The seam between algorithms and what runs them: simulation, live servers, audit, dashboard.
+
+An algorithm is a `Family`: from the parameters of a model it makes local servers, a global server and
+a clock that fit together, and says what their releases promise. All other code knows only the
+names of this package. `families.py` is the table of all families.
+"""
+
+from fclub.protocol.seam.family import (
+    Compiled,
+    Constants,
+    Family,
+    Forecast,
+    Kernels,
+    Place,
+    Price,
+    Rehearsal,
+    Shape,
+    Users,
+)
+from fclub.protocol.seam.overview import (
+    CHANGE,
+    CLUSTER,
+    NOTHING,
+    OBSERVATIONS,
+    TYPE,
+    USERS,
+    VISITS_PER_USER,
+    GlobalOverview,
+    LocalOverview,
+    Member,
+    Outlook,
+    global_overview,
+    part_known,
+)
+from fclub.protocol.seam.servers import (
+    AtOnce,
+    Beginning,
+    Bound,
+    Clock,
+    GlobalServer,
+    LocalServer,
+    Slotted,
+    State,
+    nothing,
+)
+
+__all__ = [
+    "CHANGE",
+    "CLUSTER",
+    "NOTHING",
+    "OBSERVATIONS",
+    "TYPE",
+    "USERS",
+    "VISITS_PER_USER",
+    "AtOnce",
+    "Beginning",
+    "Bound",
+    "Clock",
+    "Compiled",
+    "Constants",
+    "Family",
+    "Forecast",
+    "GlobalOverview",
+    "GlobalServer",
+    "Kernels",
+    "LocalOverview",
+    "LocalServer",
+    "Member",
+    "Outlook",
+    "Place",
+    "Price",
+    "Rehearsal",
+    "Shape",
+    "Slotted",
+    "State",
+    "Users",
+    "global_overview",
+    "nothing",
+    "part_known",
+]

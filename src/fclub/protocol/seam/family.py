@@ -1,0 +1,165 @@
+"""A family: the parts of an algorithm that fit together, and the row of parameters it is made from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from fclub.config import Privacy
+from fclub.core.types import Floats, Matrix
+from fclub.parameters import Parameter, Parameters
+from fclub.privacy.ledger import Ledger
+from fclub.privacy.noise import NoiseSource
+from fclub.privacy.sensitivity import Domain
+from fclub.protocol.link import Downlink, Uplink
+from fclub.protocol.messages import Message
+from fclub.protocol.seam.servers import Clock, GlobalServer, LocalServer
+
+if TYPE_CHECKING:
+    from fclub.protocol.federation import Federation
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What all servers know of a federation before the first visit.
+
+    `constant` is the last feature of every item where all items share one. `clusters` bounds the local
+    clusters of the whole federation.
+    """
+
+    dim: int
+    clusters: int
+    constant: float | None = None
+
+
+class Place(NamedTuple):
+    """What a local server is given: a name for its streams, its link, noise, books, a generator."""
+
+    name: str
+    link: Uplink
+    noise: NoiseSource
+    ledger: Ledger | None
+    rng: np.random.Generator
+
+
+class Price(NamedTuple):
+    """What a stream costs to its end, as far as others can tell.
+
+    `distance` is the total variation up to which the cost of a stream holds.
+    """
+
+    stream: float
+    distance: float = 0.0
+
+
+class Users(Protocol):
+    """The arrays of many users; the rows of a slice are the same memory."""
+
+    def slice(self, start: int, stop: int) -> Any: ...
+
+
+class Family(Protocol):
+    """Parts that fit together, for one shape and one set of constants."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """The claimed budget; None where exact statistics leave."""
+
+    @property
+    def domain(self) -> Domain:
+        """The observations for which the claim holds."""
+
+    def decode(self, data: bytes) -> Message:
+        """One of the family's messages, or `InvalidMessage`."""
+
+    def fingerprint(self) -> Any:
+        """JSON-ready: all that servers must agree on and that a store is bound to."""
+
+    def ledger(self, seeded: bool, keep: bool = True) -> Ledger | None:
+        """Empty books for the claim; None where nothing is claimed."""
+
+    def price(self) -> Price | None:
+        """None where nothing is claimed."""
+
+    def clock(self) -> Clock: ...
+
+    def users(self, count: int) -> Users:
+        """Users of whom nothing is known."""
+
+    def local_server(self, place: Place, users: Any, live: bool) -> LocalServer:
+        """A server of these users (`users` or a slice of it).
+
+        A live one starts phases by its own count if the family has it so; in a simulation one clock
+        counts for all.
+        """
+
+    def global_server(self, servers: list[int], link: Downlink) -> GlobalServer: ...
+
+    def compiled(self, federation: Federation) -> Compiled | None:
+        """How this federation is played inside compiled code; None where it cannot be."""
+
+
+Kernels = tuple[Callable[..., int], Callable[..., None]]
+"""recommend(state, user, items) and feedback(state, user, x, y), compiled."""
+
+
+class Compiled(Protocol):
+    """Whole blocks of rounds on packed arrays, with the same arithmetic as round by round."""
+
+    @property
+    def kernels(self) -> Kernels: ...
+
+    def pack(self) -> Any:
+        """The state of all servers as named tuples of arrays."""
+
+    def count_events(self, state: Any) -> None:
+        """Add what the state has sent to the link's count."""
+
+    def unpack(self, state: Any) -> None:
+        """Give the servers what the rounds have changed."""
+
+
+class Forecast(NamedTuple):
+    """What one user's server will release of its observations, in the order of sending.
+
+    Release r holds the sum over observations with `weights[r]`; the noise of all releases has base
+    deviation `std` and the covariance `across` at deviation 1.
+    """
+
+    weights: Floats
+    across: Matrix
+    std: float
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A small federation for the audit to attack: its settings, and what it will release of a user.
+
+    There are so many `users`; if several, each is a stream and all release at the same time.
+    """
+
+    forecast: Callable[[Any], Forecast]
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    constant: float | None = None
+    users: int = 1
+
+
+class Constants(Parameters, ABC):
+    """A row of the table of families: the parameters of a policy, from which its family is made.
+
+    `switches` tell the policies of a family apart. A private one has a `rehearsal`.
+    """
+
+    name: ClassVar[str]
+    switches: ClassVar[Mapping[str, str]] = {}
+    rehearsal: ClassVar[Rehearsal | None] = None
+
+    @abstractmethod
+    def make_family(self, shape: Shape) -> Family: ...
