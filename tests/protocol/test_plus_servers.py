@@ -430,7 +430,7 @@ def test_users_of_one_global_cluster_have_one_label(level: str) -> None:
         clusters = members(server)
         for cluster, rows in clusters.items():
             labels = {int(policy.labels_[users[row]]) for row in rows}
-            assert labels == {server.groups[cluster]}
+            assert labels == {server.outside.groups[cluster]}
 
 
 def test_squared_rewards_are_kept() -> None:
@@ -456,7 +456,7 @@ def test_files_from_before_the_population_was_learned_are_read() -> None:
     server.restore(older, values | {"outside": shares})
     assert server.serving.squares.tolist() == arrays["round.squares"].tolist()
     assert server.serving.weight == pytest.approx(1.0 / server.rules.variance)
-    assert {released.people for released, _ in server.outside.values()} == {1.0}
+    assert {released.people for released, _ in server.outside.known.values()} == {1.0}
     server.detect()
     assert np.isfinite(server.serving.theta).all()
 

@@ -121,13 +121,13 @@ def test_a_server_with_few_users_knows_the_types_as_clusters_of_others() -> None
     small, hub = policy.servers[1], policy.hub
     assert isinstance(small, PlusLocal)
     assert isinstance(hub, PlusGlobal)
-    assert len(small.outside) == len(hub.types.clusters())
-    for (statistics, noise, people), clusters in small.outside.values():
+    assert len(small.outside.known) == len(hub.types.clusters())
+    for (statistics, noise, people), clusters in small.outside.known.values():
         assert noise == 0.0
         assert people == statistics.count
         assert clusters == 3
         assert np.trace(statistics.gram) <= statistics.count
-    told = sum(known.statistics.count for known, _ in small.outside.values())
+    told = sum(known.statistics.count for known, _ in small.outside.known.values())
     assert told == pytest.approx(hub.types.total.scalars[VISITS], abs=6)
     assert hub.reported == hub.released_by(1) + sum(hub.released_by(s) for s in (0, 2, 3))
     assert sum(shown.observations for shown in hub.overview()) == pytest.approx(hub.reported, abs=6)

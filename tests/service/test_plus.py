@@ -201,7 +201,7 @@ def test_newcomers_may_come_at_any_time(tmp_path: Path) -> None:
     assert not pump.locals["s1"].rows
     play(pump, environment, 100)
     assert len(pump.locals["s1"].rows) == 4
-    assert pump.locals["s1"].server.server.outside, "it knows of the other server's clusters"
+    assert pump.locals["s1"].server.server.outside.known, "it knows of the other server's clusters"
     own, reported, waiting = totals(pump)
     assert own == reported + waiting
     pump.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -11,29 +11,23 @@ import numpy as np
 from fclub.core.clustering import number_by_first
 from fclub.core.lattice import on_grid, snap
 from fclub.core.packing import flatten, inside, rebuild, under, with_row
-from fclub.core.plus.evidence import Noise, all_information
+from fclub.core.plus.evidence import Noise
 from fclub.core.plus.items import Items
 from fclub.core.plus.mixture import SLOTS, concentration, make_slots, newcomer, sample_partitions
 from fclub.core.plus.population import Population
 from fclub.core.plus.rounds import MixtureRound, feedback, recommend
 from fclub.core.plus.variance import learn_variance
-from fclub.core.statistics import (
-    Packed,
-    Statistics,
-    pack_statistics,
-    replace_reward,
-    total_by_label,
-    unpack_statistics,
-)
+from fclub.core.statistics import Packed, Statistics, replace_reward, total_by_label
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.ledger import Stream
 from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.link import Uplink
-from fclub.protocol.messages import Message, PhaseStart, read_id, write_id, write_statistics
+from fclub.protocol.messages import Message, PhaseStart, write_id, write_statistics
 from fclub.protocol.numbering import Numbering
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.messages import Digest, News, ReleasedSums, Shares, check_share, read_released
+from fclub.protocol.plus.messages import Digest, News, Shares
+from fclub.protocol.plus.outside import Outside
 from fclub.protocol.plus.releases import Releases, variances_by_entry
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.seam import (
@@ -84,11 +78,10 @@ class PlusLocal(AtOnce):
         self.releases, self.rng, self.link, self.clock = releases, rng, link, clock
         self.dim = serving.theta.shape[1]
         self.labels: Indices = np.zeros(len(serving.theta), dtype=np.int64)
-        self.alpha, self.gamma = 1.0, 1.0
+        self.alpha = 1.0
         self.numbering = Numbering()
         self.ids: list[int] = []
-        self.groups: dict[int, int] = {}
-        self.outside: dict[int, tuple[ReleasedSums, int]] = {}
+        self.outside = Outside()
         self.told: dict[int, int] = {}
         self.joined: Indices = np.zeros((len(serving.theta), 2), dtype=np.int64)
         self.unanswered = self.paused = False
@@ -228,7 +221,8 @@ class PlusLocal(AtOnce):
                 self.detect()
                 self._report(message.phase)
             case Shares():
-                self._adopt(message)
+                self.outside.adopt(message, self.rules)
+                self.unanswered = False
             case _:
                 raise InvalidMessage(f"a local server does not take a {type(message).__name__}")
 
@@ -238,18 +232,11 @@ class PlusLocal(AtOnce):
             self.releases.advance()
         self._learn_variance()
         users = Items.of(*self._information(), np.ones(len(self.labels)))
-        known = Items.of(
-            *all_information(
-                ((s.gram, s.moment, stated) for (s, stated, _), _ in self.outside.values()),
-                self.variance,
-                self._noise,
-            ),
-            np.array([released.people for released, _ in self.outside.values()]),
-        )
+        noise = Noise(variances_by_entry(self.domain, self.dim), self.population.sizes)
+        known, exact = self.outside.items(self.variance, noise), self.outside.exact
         own = min(len(self.labels), SLOTS)
-        masses = np.array([float(clusters) for _, clusters in self.outside.values()])
-        exact = np.array([r.noise == 0.0 for r, _ in self.outside.values()], dtype=np.bool_)
-        slots = make_slots(masses, exact, self.dim, own, self.alpha, self.gamma)
+        masses, gamma = self.outside.masses, self.outside.gamma
+        slots = make_slots(masses, exact, self.dim, own, self.alpha, gamma)
         labels = np.minimum(number_by_first(self.labels), own - 1)
         mean, covariance = np.empty_like(self.serving.theta), np.empty_like(self.serving.covariance)
         sweeps = int(np.clip(EFFORT // len(labels), 4, self.rules.sweeps))
@@ -258,16 +245,10 @@ class PlusLocal(AtOnce):
         found = sample_partitions(
             *state, sweeps, sweeps // 4, learn, self.rng, mean, covariance, self.labels
         )
-        shares = [(0, 0)] * own + [(r.statistics.count, k) for r, k in self.outside.values()]
-        self.joined = np.array(shares)[self.labels]
+        self.joined = np.array([(0, 0)] * own + self.outside.shares)[self.labels]
         self.alpha = sqrt(self.alpha * concentration(found, len(labels)))
         self.serving.theta[:], self.serving.covariance[:] = mean, covariance
         self.serving.vector[:] = np.linalg.solve(covariance, mean[..., None])[..., 0]
-
-    @property
-    def _noise(self) -> Noise:
-        """What is known of the noise in releases."""
-        return Noise(variances_by_entry(self.domain, self.dim), self.population.sizes)
 
     def _learn_variance(self) -> None:
         """From all rewards."""
@@ -310,27 +291,10 @@ class PlusLocal(AtOnce):
             present = tuple(write_id(number) for number in told)
             self.link.to_global(Digest(phase, present, tuple(news)))
 
-    def _adopt(self, message: Shares) -> None:
-        """Take what others know; it counts from the next detection on."""
-        arrived = {
-            s.number: (read_released(s.statistics, s.noise, self.dim, s.people), s.clusters)
-            for s in message.news
-        }
-        for released, clusters in arrived.values():
-            check_share(released, clusters, self.rules)
-        known = self.outside | arrived
-        if not known.keys() >= set(message.present):
-            raise InvalidMessage("shares refer to statistics that were never sent")
-        if not 0.0 < message.gamma < inf:
-            raise InvalidMessage("shares have a prior mass that is not positive")
-        groups = {read_id(cluster): group for cluster, group in message.groups}
-        self.outside = {number: known[number] for number in message.present}
-        self.groups, self.gamma, self.unanswered = groups, message.gamma, False
-
     @property
     def group_of(self) -> Indices:
         """Users of clusters that the global server does not know get a number < 0 by cluster."""
-        of_cluster = [self.groups.get(number, -1 - c) for c, number in enumerate(self.ids)]
+        of_cluster = [self.outside.groups.get(number, -1 - c) for c, number in enumerate(self.ids)]
         if not of_cluster:
             return -1 - number_by_first(self.labels)
         labels = np.arange(len(self.labels)) if self.rules.separate else self.labels
@@ -349,7 +313,8 @@ class PlusLocal(AtOnce):
         """Where users are reported apart, a cluster has an id only if it has one user."""
         reported = users.tolist() if self.rules.separate else [c]
         ids = [self.ids[k] for k in reported if k < len(self.ids)]
-        groups = [self.groups[number] for number in ids if number in self.groups]
+        known = self.outside.groups
+        groups = [known[number] for number in ids if number in known]
         own, (others, sharing) = int(self.counts[users].sum()), self.joined[users[0]]
         return LocalOverview(
             cluster=ids[0] if len(ids) == 1 else None,
@@ -369,20 +334,16 @@ class PlusLocal(AtOnce):
         return Outlook(OBSERVATIONS, self.observations, self.clock.next_start if self.clock else None)
 
     def state(self) -> State:
-        outside = self.outside.values()
-        arrays = flatten(self.serving, "round.") | {"labels": self.labels, "joined": self.joined}
-        arrays |= under("releases.", self.releases.state()) | flatten(self.population, "population.")
-        arrays |= pack_statistics(
-            [released.statistics for released, _ in outside], self.dim, "outside."
+        outside, told = self.outside.state(self.dim)
+        arrays = (
+            outside | flatten(self.serving, "round.") | {"labels": self.labels, "joined": self.joined}
         )
-        return arrays, {
+        arrays |= under("releases.", self.releases.state()) | flatten(self.population, "population.")
+        return arrays, told | {
             "alpha": self.alpha,
-            "gamma": self.gamma,
             "ids": self.ids,
-            "groups": list(self.groups.items()),
             "told": list(self.told.items()),
             "variance": self.variance,
-            "outside": [(number, r.noise, k, r.people) for number, (r, k) in self.outside.items()],
             "unanswered": self.unanswered,
             "clock": None if self.clock is None else self.clock.state(),
             "numbering": self.numbering.state(),
@@ -398,16 +359,10 @@ class PlusLocal(AtOnce):
             self.serving = self.room = rebuild(self.serving, arrays, "round.")
         self.releases.restore(inside("releases.", arrays), self.users)
         self.labels, self.joined, self.ids = arrays["labels"], arrays["joined"], list(values["ids"])
-        self.alpha, self.gamma = values["alpha"], values["gamma"]
+        self.alpha, self.told = values["alpha"], dict(values["told"])
         self.variance = values.get("variance", self.variance)
         self.population = rebuild(self.population, arrays, "population.")
-        self.groups, self.told = dict(values["groups"]), dict(values["told"])
-        self.outside = {
-            number: (ReleasedSums(statistics, noise, *people), clusters)
-            for (number, noise, clusters, *people), statistics in zip(
-                values["outside"], unpack_statistics(arrays, "outside."), strict=True
-            )
-        }
+        self.outside.restore(arrays, values)
         self.unanswered = bool(values["unanswered"])
         if self.clock is not None:
             self.clock.restore(values["clock"])
