@@ -20,7 +20,7 @@ def world(count: int, seed: int = 0) -> tuple[Floats, Floats, Floats]:
 def test_best_items_come_first(count: int) -> None:
     items, theta, inverse = world(50)
     on_offer = np.arange(50) % 3 != 0
-    places, scores = best_items(items, on_offer, theta, inverse, 0.7, np.inf, count)
+    places, scores = best_items(items, on_offer, (theta, inverse, 0.7, np.inf), count)
     every = items @ theta + 0.7 * np.sqrt(np.einsum("ki,ij,kj->k", items, inverse, items))
     wanted = [k for k in np.argsort(-every, kind="stable") if on_offer[k]][:count]
     assert places.tolist() == wanted
@@ -30,20 +30,20 @@ def test_best_items_come_first(count: int) -> None:
 def test_the_first_is_the_one_that_a_server_chooses() -> None:
     for seed in range(20):
         items, theta, inverse = world(30, seed)
-        places, _ = best_items(items, np.ones(30, dtype=np.bool_), theta, inverse, 0.5, np.inf, 4)
+        places, _ = best_items(items, np.ones(30, dtype=np.bool_), (theta, inverse, 0.5, np.inf), 4)
         assert places[0] == choose(items, theta, inverse, 0.5)
 
 
 def test_the_first_of_equals_wins() -> None:
     items, theta, inverse = world(1)
     same = np.repeat(items, 5, axis=0)
-    places, _ = best_items(same, np.ones(5, dtype=np.bool_), theta, inverse, 0.5, np.inf, 3)
+    places, _ = best_items(same, np.ones(5, dtype=np.bool_), (theta, inverse, 0.5, np.inf), 3)
     assert places.tolist() == [0, 1, 2]
 
 
 def test_nothing_on_offer_is_nothing() -> None:
     items, theta, inverse = world(3)
-    places, scores = best_items(items, np.zeros(3, dtype=np.bool_), theta, inverse, 0.5, np.inf, 2)
+    places, scores = best_items(items, np.zeros(3, dtype=np.bool_), (theta, inverse, 0.5, np.inf), 2)
     assert len(places) == len(scores) == 0
 
 
@@ -71,7 +71,7 @@ def test_of_items_that_may_be_worth_the_most_the_greatest_mean_comes_first() -> 
         means = items @ theta
         every = means + 0.5 * np.sqrt(np.einsum("ki,ij,kj->k", items, inverse, items))
         capped = np.minimum(every, 1.0)
-        places, scores = best_items(items, np.ones(30, dtype=np.bool_), theta, inverse, 0.5, 1.0, 30)
+        places, scores = best_items(items, np.ones(30, dtype=np.bool_), (theta, inverse, 0.5, 1.0), 30)
         assert places.tolist() == np.lexsort((-means * (capped == 1.0), -capped)).tolist()
         np.testing.assert_allclose(scores, capped[places])
         assert choose(items, theta, inverse, 0.5, 1.0) == places[0]

@@ -137,12 +137,17 @@ t,1,2,0,0.5,a,b
 CONTEXT = "item_id,item_feature_0,item_feature_1\n0,1.5,red\n1,-0.5,blue\n"
 
 
+def write(texts: dict[Path, str]) -> tuple[Path, Path]:
+    """A log, and the items in it."""
+    for path, text in texts.items():
+        path.write_text(text)
+    log, items = texts
+    return log, items
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    log, context = tmp_path / "log.csv", tmp_path / "item_context.csv"
-    log.write_text(LOG)
-    context.write_text(CONTEXT)
-    return log, context
+    return write({tmp_path / "log.csv": LOG, tmp_path / "item_context.csv": CONTEXT})
 
 
 def test_open_bandit_layout(files: tuple[Path, Path]) -> None:
@@ -210,10 +215,7 @@ PLAIN = "id,x0,x1\na,0.6,0.5\nb,0.1,0.5\nc,-0.3,0.5\n"
 
 @pytest.fixture
 def exported(tmp_path: Path) -> tuple[Path, Path]:
-    log, items = tmp_path / "log.jsonl", tmp_path / "items.csv"
-    log.write_text(EXPORTED)
-    items.write_text(PLAIN)
-    return log, items
+    return write({tmp_path / "log.jsonl": EXPORTED, tmp_path / "items.csv": PLAIN})
 
 
 def test_every_round_may_have_its_own_offer(exported: tuple[Path, Path]) -> None:

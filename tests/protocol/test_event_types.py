@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.protocol import two_kinds
+from tests.protocol.two_kinds import DIM, HALF
 
 import fclub
 from fclub.config import Problem
 from fclub.core.lattice import PARTS, STEP
 from fclub.core.statistics import Packed
 from fclub.core.types import Floats
-from fclub.environments.registry import make_environment
 from fclub.errors import InvalidMessage
 from fclub.policies.registry import make_policy
 from fclub.privacy.levels import Flag
@@ -30,7 +32,9 @@ from fclub.protocol.plus.type_hub import NoisedHub
 from fclub.protocol.plus.type_messages import TypeDigest, TypeNews, noised_length, to_bytes
 from fclub.protocol.seam import Place, Shape
 
-DIM, TYPES, HALF = 3, 5, float(np.sqrt(0.5))
+TYPES, COUNT = 5, 4
+play = partial(two_kinds.play, count=COUNT)
+offer = partial(two_kinds.offer, count=COUNT)
 PAIR: dict[str, Any] = {"unit": "event", "level": "cdp", "types": TYPES, "few": 4}
 THREE = [0] * 12 + [1] * 3 + [2] * 12
 
@@ -39,23 +43,6 @@ def started(server_of: list[int] = THREE, **parameters: Any) -> fclub.Policy:
     policy = make_policy("cdp-fclub-plus", **(PAIR | parameters))
     policy.start(Problem(len(server_of), max(server_of) + 1, DIM, HALF), np.array(server_of), seed=3)
     return policy
-
-
-def offer(rng: np.random.Generator) -> Floats:
-    angles = rng.uniform(0.0, 2.0 * np.pi, 4)
-    return np.column_stack([HALF * np.cos(angles), HALF * np.sin(angles), np.full(4, HALF)])
-
-
-def play(policy: fclub.Policy, rounds: int, seed: int = 0) -> list[int]:
-    """Users of two kinds, in turn; the choices."""
-    rng, choices = np.random.default_rng(seed), []
-    for _ in range(rounds):
-        user, items = int(rng.integers(policy.problem.users)), offer(rng)
-        choices.append(policy.recommend(user, items))
-        x = items[choices[-1]]
-        chance = x @ [0.7 * (1 if user % 2 else -1), 0.0, HALF]
-        policy.update(user, x, float(rng.random() < chance))
-    return choices
 
 
 def family() -> EventFamily:
@@ -84,30 +71,15 @@ def test_large_servers_release_by_type_and_small_ones_by_user() -> None:
 
 @pytest.mark.parametrize("share", [True, False])
 def test_the_compiled_loop_equals_the_readable_one(share: bool) -> None:
-    traces = []
-    for compiled in (True, False):
-        environment = make_environment("synthetic", users=60, clusters=3, servers=5, dim=4, items=5)
-        policy = make_policy("cdp-fclub-plus", **(PAIR | {"share": share}))
-        traces.append(
-            fclub.simulate(policy, environment, 900, seed=5, fast=compiled, record_choices=True)
-        )
-    fast, slow = traces
-    assert np.array_equal(fast.choices, slow.choices)
-    assert np.array_equal(fast.labels, slow.labels)
-    assert (fast.communications["total"][-1] > 0) == share
+    trace = two_kinds.same_in_both_loops("cdp-fclub-plus", 900, **(PAIR | {"share": share}))
+    assert (trace.communications["total"][-1] > 0) == share
 
 
 def test_a_saved_federation_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     for share in (True, False):
         policy = started(share=share)
         play(policy, 300)
-        policy.save(tmp_path / f"{share}.npz")
-        restored = fclub.Policy.load(tmp_path / f"{share}.npz")
-        assert play(policy, 300, seed=1) == play(restored, 300, seed=1)
-        assert np.array_equal(policy.theta_, restored.theta_)
-        assert policy.ledger is not None
-        assert restored.ledger is not None
-        assert policy.ledger.events == restored.ledger.events
+        two_kinds.check_saved(policy, tmp_path / f"{share}.npz", count=COUNT)
 
 
 def test_books_say_what_an_observation_costs() -> None:

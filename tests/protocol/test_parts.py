@@ -274,7 +274,8 @@ def test_a_slot_is_lost_with_its_session_or_period(end: str) -> None:
     assert slots.following == (1 if end == "session" else 0)
 
 
-def test_a_late_answer_to_who_has_gone_on_is_of_no_use() -> None:
+def with_a_late_answer() -> tuple[Alone, TypeNews]:
+    """A server that has sent its sums, and the answer, which has not come."""
     alone = Alone("fclub-plus")
     alone.visit(30)
     alone.link.deaf = True
@@ -282,26 +283,24 @@ def test_a_late_answer_to_who_has_gone_on_is_of_no_use() -> None:
     alone.finish()
     digest = alone.link.sent[-1]
     assert isinstance(digest, TypeDigest)
+    return alone, TypeNews(digest.phase, digest.step, 1, digest.types, digest.sums)
+
+
+def test_a_late_answer_to_who_has_gone_on_is_of_no_use() -> None:
+    alone, late = with_a_late_answer()
     alone.work_on()
-    late = TypeNews(digest.phase, digest.step, 1, digest.types, digest.sums)
     alone.server.receive(late)
     assert alone.server.busy
 
 
 def test_who_begins_a_phase_while_paused_awaits_no_earlier_answer() -> None:
-    alone = Alone("fclub-plus")
-    alone.visit(30)
-    alone.link.deaf = True
-    alone.work_on()
-    alone.finish()
-    digest = alone.link.sent[-1]
-    assert isinstance(digest, TypeDigest)
+    alone, late = with_a_late_answer()
     assert alone.server.unanswered
     alone.server.pause()
     alone.work_on()
     alone.finish()
     alone.server.go_on()
-    alone.server.receive(TypeNews(digest.phase, digest.step, 1, digest.types, digest.sums))
+    alone.server.receive(late)
     assert not alone.server.unanswered
 
 

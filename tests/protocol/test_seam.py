@@ -139,7 +139,7 @@ def test_what_was_saved_goes_on_alike(name: str) -> None:
 
 
 def scores(bound: Bound, items: Matrix) -> Floats:
-    theta, inverse, radius = bound.ellipsoid
+    theta, inverse, radius, _ = bound.scoring
     spread = np.sqrt(np.einsum("ki,ij,kj->k", items, inverse, items))
     return bound.offset + items @ theta + radius * spread
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.protocol.two_kinds import DIM, HALF, check_saved, play, same_in_both_loops
 
 import fclub
 from fclub.config import Problem
@@ -31,7 +32,6 @@ from fclub.protocol.plus.type_messages import (
 )
 from fclub.protocol.seam import Place, Shape
 
-DIM, HALF = 3, float(np.sqrt(0.5))
 LIVE = {"few": 5, "types": 4, "ratio": 1.3}
 UNEQUAL = [0] * 30 + [1] * 4 + [2] * 30 + [3] * 5
 
@@ -43,20 +43,6 @@ def unequal(**parameters: Any) -> fclub.Policy:
     return policy
 
 
-def play(policy: fclub.Policy, rounds: int, seed: int = 0) -> list[int]:
-    """Users of two kinds, in turn; the choices."""
-    rng, choices = np.random.default_rng(seed), []
-    for _ in range(rounds):
-        user = int(rng.integers(policy.problem.users))
-        angles = rng.uniform(0.0, 2.0 * np.pi, 5)
-        items = np.column_stack([HALF * np.cos(angles), HALF * np.sin(angles), np.full(5, HALF)])
-        choices.append(policy.recommend(user, items))
-        x = items[choices[-1]]
-        chance = x @ [0.7 * (1 if user % 2 else -1), 0.0, HALF]
-        policy.update(user, x, float(rng.random() < chance))
-    return choices
-
-
 def test_a_server_with_more_than_few_users_learns_types() -> None:
     kinds = [type(server) for server in unequal().servers.values()]
     assert kinds == [TypeLocal, PlusLocal, TypeLocal, TypeLocal]
@@ -66,31 +52,15 @@ def test_a_server_with_more_than_few_users_learns_types() -> None:
 @pytest.mark.parametrize(("users", "few"), [(60, 4), (21, 4), (60, 100)])
 def test_the_compiled_loop_equals_the_readable_one(share: bool, users: int, few: int) -> None:
     """With types everywhere, with types on some servers, with types nowhere."""
-    traces = []
-    for compiled in (True, False):
-        environment = make_environment("synthetic", users=users, clusters=3, servers=5, dim=4, items=5)
-        policy = make_policy("fclub-plus", few=few, types=5, share=share)
-        traces.append(
-            fclub.simulate(policy, environment, 600, seed=5, fast=compiled, record_choices=True)
-        )
-    fast, slow = traces
-    assert np.array_equal(fast.choices, slow.choices)
-    assert np.array_equal(fast.regret, slow.regret)
-    assert np.array_equal(fast.labels, slow.labels)
-    assert all(
-        np.array_equal(fast.communications[k], slow.communications[k]) for k in fast.communications
-    )
-    assert (fast.communications["phases"][-1] > 0) == share
+    parameters = {"few": few, "types": 5, "share": share}
+    trace = same_in_both_loops("fclub-plus", 600, users, **parameters)
+    assert (trace.communications["phases"][-1] > 0) == share
 
 
 def test_a_saved_federation_goes_on_as_if_nothing_had_happened(tmp_path: Any) -> None:
     policy = unequal()
     play(policy, 300)
-    policy.save(tmp_path / "saved.npz")
-    restored = fclub.Policy.load(tmp_path / "saved.npz")
-    assert play(policy, 200, seed=1) == play(restored, 200, seed=1)
-    assert np.array_equal(policy.theta_, restored.theta_)
-    assert np.array_equal(policy.labels_, restored.labels_)
+    check_saved(policy, tmp_path / "saved.npz", 200)
 
 
 def test_all_servers_have_the_same_types_in_the_end() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.protocol.two_kinds import DIM, HALF, answer, check_saved, offer, play, same_in_both_loops
 
 import fclub
 from fclub.config import Problem
 from fclub.core.plus.type_filter import first_types
-from fclub.environments.registry import make_environment
+from fclub.core.types import Floats
 from fclub.errors import InvalidMessage, PrivacyError
 from fclub.policies.registry import make_policy
 from fclub.privacy.calibration import compose, mu_of
@@ -30,35 +31,14 @@ from fclub.protocol.plus.user_global import KEPT, UserGlobal
 from fclub.protocol.plus.user_local import UserLocal
 from fclub.protocol.seam import Place, Shape
 
-DIM, HALF = 3, float(np.sqrt(0.5))
 PAIR: dict[str, Any] = {"unit": "user", "level": "transcript", "types": 4, "delta": 1e-5}
 SHAPE = Shape(DIM, 100, HALF)
-Items = np.ndarray[Any, np.dtype[np.float64]]
-
-
-def offer(rng: np.random.Generator) -> Items:
-    angles = rng.uniform(0.0, 2.0 * np.pi, 5)
-    return np.column_stack([HALF * np.cos(angles), HALF * np.sin(angles), np.full(5, HALF)])
-
-
-def answer(rng: np.random.Generator, user: int, x: Items) -> float:
-    return float(rng.random() < x @ [0.7 * (1 if user % 2 else -1), 0.0, HALF])
 
 
 def started(server_of: list[int], **parameters: Any) -> fclub.Policy:
     policy = make_policy("cdp-fclub-plus", **(PAIR | parameters))
     policy.start(Problem(len(server_of), max(server_of) + 1, DIM, HALF), np.array(server_of), seed=3)
     return policy
-
-
-def play(policy: fclub.Policy, rounds: int, seed: int = 0) -> list[int]:
-    rng, choices = np.random.default_rng(seed), []
-    for _ in range(rounds):
-        user = int(rng.integers(policy.problem.users))
-        items = offer(rng)
-        choices.append(policy.recommend(user, items))
-        policy.update(user, items[choices[-1]], answer(rng, user, items[choices[-1]]))
-    return choices
 
 
 THREE = [0] * 20 + [1] * 3 + [2] * 20
@@ -145,33 +125,16 @@ def test_where_everybody_is_served_alone_there_are_no_clusters_either() -> None:
 @pytest.mark.parametrize("level", ["transcript", "interactive"])
 @pytest.mark.parametrize("share", [True, False])
 def test_the_compiled_loop_equals_the_readable_one(share: bool, level: str) -> None:
-    traces = []
-    for compiled in (True, False):
-        environment = make_environment("synthetic", users=60, clusters=3, servers=5, dim=4, items=5)
-        policy = make_policy("cdp-fclub-plus", **(PAIR | {"few": 4, "share": share, "level": level}))
-        traces.append(
-            fclub.simulate(policy, environment, 900, seed=5, fast=compiled, record_choices=True)
-        )
-    fast, slow = traces
-    assert np.array_equal(fast.choices, slow.choices)
-    assert np.array_equal(fast.labels, slow.labels)
-    assert all(
-        np.array_equal(fast.communications[k], slow.communications[k]) for k in fast.communications
-    )
-    assert (fast.communications["phases"][-1] > 0) == share
+    parameters = PAIR | {"few": 4, "share": share, "level": level}
+    trace = same_in_both_loops("cdp-fclub-plus", 900, **parameters)
+    assert (trace.communications["phases"][-1] > 0) == share
 
 
 @pytest.mark.parametrize("level", ["transcript", "interactive"])
 def test_a_saved_federation_goes_on_as_if_nothing_had_happened(tmp_path: Path, level: str) -> None:
     policy = started(THREE, few=4, level=level)
     play(policy, 300)
-    policy.save(tmp_path / "saved.npz")
-    restored = fclub.Policy.load(tmp_path / "saved.npz")
-    assert play(policy, 300, seed=1) == play(restored, 300, seed=1)
-    assert np.array_equal(policy.theta_, restored.theta_)
-    assert policy.ledger is not None
-    assert restored.ledger is not None
-    assert policy.ledger.events == restored.ledger.events
+    check_saved(policy, tmp_path / "saved.npz")
 
 
 def test_every_slot_is_sent_and_all_are_of_one_size() -> None:
@@ -249,7 +212,7 @@ def test_several_slots_that_are_due_are_left_out_but_for_the_last_two() -> None:
     assert plan.due(0, 0, 0) is None
 
 
-def exact(live: Live) -> Items:
+def exact(live: Live) -> Floats:
     """The sums that server 0 would send now."""
     server = deepcopy(live.locals[0].server.slots)
     server.source, server.ledger = NoNoise(), live.family.ledger(seeded=True)

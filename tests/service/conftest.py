@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -43,6 +45,17 @@ def offer(rng: np.random.Generator, count: int = 5, dim: int = DIM) -> list[dict
     rows = rng.standard_normal((count, dim))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return [{"id": f"item-{k}", "features": row.tolist()} for k, row in enumerate(rows)]
+
+
+def fclub(*words: str, **options: Any) -> subprocess.Popen[str]:
+    """A command that runs; the options are those of a process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "fclub", *words],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:

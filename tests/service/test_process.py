@@ -21,21 +21,11 @@ pytest.importorskip("cryptography")
 from fclub.service.http.gate import hash_token
 
 from .certificates import Authority, Pair
-from .conftest import wait_for
+from .conftest import fclub, wait_for
 
 pytestmark = pytest.mark.slow
 
 HASH = hash_token("any")
-
-
-def fclub(*words: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "fclub", *words],
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | environment,
-    )
 
 
 def busy(tmp_path: Path) -> list[str]:
@@ -72,7 +62,8 @@ def test_what_keeps_a_server_from_starting_is_one_line(tmp_path: Path, case: str
     words, told, code = CASES[case]
     options = ["local", "--store", str(tmp_path / "s.db"), "--dim", "2", *words(tmp_path)]
     tokens = json.dumps([HASH])
-    process = fclub(*options, FCLUB_LOG_FORMAT=style, FCLUB_HTTP__TOKENS=tokens)
+    style_and_tokens = {"FCLUB_LOG_FORMAT": style, "FCLUB_HTTP__TOKENS": tokens}
+    process = fclub(*options, env=os.environ | style_and_tokens)
     output, errors = process.communicate(timeout=120)
     assert (process.returncode, output) == (code, "")
     (line,) = errors.splitlines()

@@ -7,7 +7,7 @@ import json
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from fclub.protocol.paper import messages as paper
 from fclub.protocol.plus import messages as plus
 from fclub.protocol.plus import type_messages as types
 from fclub.protocol.pooled import messages as pooled
+from fclub.service.http.gate import Routes
 from fclub.service.http.global_app import GlobalService
 from fclub.service.link import channel as frames
 from fclub.service.link.channel import GLOBAL
@@ -181,17 +182,23 @@ def columns(path: Path, kind: str) -> Shown:
     return shown
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_local_server_shows_nothing_without_a_row(tmp_path: Path, policy: str) -> None:
-    model = Model(dim=DIM, **POLICIES[policy])
-    app, runner = local_app(local_settings(tmp_path, model=model))
+@contextmanager
+def visited(folder: Path, model: Model) -> Iterator[tuple[httpx.Client, Routes]]:
+    """A federation of one that has sent something after sixty visits."""
+    app, runner = local_app(local_settings(folder, model=model))
     rng = np.random.default_rng(0)
     with serving(app) as client:
         wait_for(lambda: client.get("/healthz").json()["status"] == "ok")
         for k in range(60):
             visit(client, k, rng)
-        node: Any = runner.node
-        wait_for(lambda: 0 < node.channel.sent == node.channel.confirmed)
+        (channel,) = runner.node.channels
+        wait_for(lambda: 0 < channel.sent == channel.confirmed)
+        yield client, app
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_local_server_shows_nothing_without_a_row(tmp_path: Path, policy: str) -> None:
+    with visited(tmp_path, Model(dim=DIM, **POLICIES[policy])) as (client, app):
         shown = ask_all(client, app, "local")
     shown |= columns(tmp_path / "local.db", "local") | columns(tmp_path / "local.db.global", "global")
     assert without_row(shown) == set(), ASK
@@ -201,13 +208,8 @@ def test_a_local_server_shows_nothing_without_a_row(tmp_path: Path, policy: str)
 def test_a_global_server_shows_nothing_without_a_row(tmp_path: Path, policy: str) -> None:
     """The store that a federation of one leaves behind, under the global server's own routes."""
     model = Model(dim=DIM, **POLICIES[policy])
-    app, runner = local_app(local_settings(tmp_path, model=model))
-    rng = np.random.default_rng(0)
-    with serving(app) as client:
-        for k in range(60):
-            visit(client, k, rng)
-        channel: Any = runner.node.channels[0]
-        wait_for(lambda: 0 < channel.sent == channel.confirmed)
+    with visited(tmp_path, model):
+        pass  # all that is wanted of it is its store
     settings = GlobalSettings(
         model=model, store=str(tmp_path / "local.db.global"), servers=["local"], http=HTTP
     )

@@ -8,7 +8,6 @@ import os
 import runpy
 import signal
 import subprocess
-import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -29,19 +28,9 @@ from fclub.service.serve import local_app
 from fclub.service.settings import Http, LocalSettings, Model
 from fclub.visitors import Diary, Tally, make_rivals
 
-from .conftest import TOKEN, local_settings, offer, serving, wait_for
+from .conftest import TOKEN, fclub, local_settings, offer, serving, wait_for
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "shop.py"
-
-
-def fclub(*words: str, **options: Any) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "fclub", *words],
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **options,
-    )
 
 
 def alone(visits: int) -> dict[str, dict[str, float]]:

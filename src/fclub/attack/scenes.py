@@ -99,13 +99,18 @@ def _visit(running: Running, history: History, users: tuple[str, ...], visits: r
             running.visit(user, *history.at(user, visit))
 
 
+def _begin(running: Running, history: History, first: int, last: int, snapshot: bool) -> None:
+    """Visits, a restart, a newcomer, visits."""
+    _visit(running, history, EVERYBODY, range(first))
+    running.restart(snapshot)
+    _visit(running, history, (NEWCOMER,), range(1))
+    _visit(running, history, EVERYBODY, range(first, last))
+
+
 def life(running: Running, history: History, pair: Pair) -> None:
     """Visits, a restart from the log, a newcomer, a restart from a snapshot, visits."""
     one, two, three = pair.pace
-    _visit(running, history, EVERYBODY, range(one))
-    running.restart(snapshot=False)
-    _visit(running, history, (NEWCOMER,), range(1))
-    _visit(running, history, EVERYBODY, range(one, two))
+    _begin(running, history, one, two, snapshot=False)
     running.restart(snapshot=True)
     _visit(running, history, EVERYBODY, range(two, three))
 
@@ -113,10 +118,7 @@ def life(running: Running, history: History, pair: Pair) -> None:
 def brief(running: Running, history: History, pair: Pair) -> None:
     """The same with one restart, from a snapshot: this scene is played hundreds of times."""
     one, _, three = pair.pace
-    _visit(running, history, EVERYBODY, range(one))
-    running.restart(snapshot=True)
-    _visit(running, history, (NEWCOMER,), range(1))
-    _visit(running, history, EVERYBODY, range(one, three))
+    _begin(running, history, one, three, snapshot=True)
 
 
 def put_back(running: Running, history: History, pair: Pair) -> None:

@@ -62,17 +62,13 @@ def mix(best: int, count: int, share: float, coin: float) -> tuple[int, float]:
     return chosen, share / count + (1.0 - share) * (chosen == best)
 
 
-def best_items(
-    items: Matrix,
-    on_offer: Flags,
-    theta: Vector,
-    inverse: Matrix,
-    radius: float,
-    most: float,
-    count: int,
-) -> tuple[Indices, Floats]:
+Scoring = tuple[Vector, Matrix, float, float]
+"""What items are scored with: theta, inverse, radius and most of `best_of`."""
+
+
+def best_items(items: Matrix, on_offer: Flags, scoring: Scoring, count: int) -> tuple[Indices, Floats]:
     """Places and scores of the `count` best items on offer, or of all if there are fewer."""
     count = min(count, len(items))
     places, scores = np.zeros(count, dtype=np.int64), np.zeros(count)
-    found = best_of(items, on_offer, theta, inverse, radius, most, places, scores)
+    found = best_of(items, on_offer, *scoring, places, scores)
     return places[:found], scores[:found]

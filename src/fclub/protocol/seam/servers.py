@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
+from fclub.core.offers import Scoring
 from fclub.core.statistics import Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.privacy.ledger import Stream
@@ -44,9 +45,9 @@ class Bound(NamedTuple):
     most: float = inf
 
     @property
-    def ellipsoid(self) -> tuple[Vector, Matrix, float]:
-        """Centre, shape and size."""
-        return self.theta, self.inverse, self.radius
+    def scoring(self) -> Scoring:
+        """What ranks items; the offset is the same for all."""
+        return self.theta, self.inverse, self.radius, self.most
 
 
 class Beginning(NamedTuple):

@@ -133,7 +133,7 @@ class Chooser:
 
     async def _scored(self, offer: Offer, bound: Bound, count: int) -> list[tuple[int, float]]:
         """Places and scores, best first."""
-        asked = offer.items, offer.there, *bound.ellipsoid, bound.most, count
+        asked = offer.items, offer.there, bound.scoring, count
         if len(offer.items) > LARGE:
             places, scores = await asyncio.to_thread(best_items, *asked)
         else:
@@ -159,7 +159,7 @@ class Chooser:
         if chosen != best:
             place = int(places[chosen])
             one = offer.items[place : place + 1], offer.there[place : place + 1]
-            _, (score,) = best_items(*one, bound.theta, bound.inverse, bound.radius, bound.most, 1)
+            _, (score,) = best_items(*one, bound.scoring, 1)
             others = [entry for entry in found if entry[0] != place]
             found = [(place, float(score)), *others][: len(found)]
         if offer.whole:

@@ -82,8 +82,7 @@ def rehearse(model: Model, node: LocalNode) -> None:
         row = visits % 2
         server.observe(row, items[server.recommend(row, items)], 1.0)
         federation.advance(visits)
-    bound = server.bound(0)
-    best_items(items, np.ones(2, dtype=np.bool_), *bound.ellipsoid, bound.most, 1)
+    best_items(items, np.ones(2, dtype=np.bool_), server.bound(0).scoring, 1)
 
 
 def local_node(
