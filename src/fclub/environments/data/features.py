@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,5 +167,6 @@ def read_titles(path: Path) -> dict[str, str]:
 def _named(ids: list[str], titles: dict[str, str]) -> list[str]:
     """Titles in place of ids; where two items share one, the id is added."""
     named = [titles.get(key, key) for key in ids]
-    twice = {name for name in named if named.count(name) > 1} if len(set(named)) < len(named) else set()
-    return [f"{name} [{key}]" if name in twice else name for key, name in zip(ids, named, strict=True)]
+    times = Counter(named)
+    pairs = zip(ids, named, strict=True)
+    return [f"{name} [{key}]" if times[name] > 1 else name for key, name in pairs]
