@@ -28,6 +28,7 @@ from fclub.protocol.seam import (
     Beginning,
     Bound,
     Constants,
+    Gathering,
     GlobalOverview,
     LocalOverview,
     Outlook,
@@ -150,7 +151,7 @@ class LonelyLocal(AtOnce):
         self.told = values["told"]
 
 
-class LonelyGlobal:
+class LonelyGlobal(Gathering):
     """Adds tallies up."""
 
     phase, next_phase = 0, None

@@ -161,6 +161,18 @@ def test_messages_that_arrive_together_are_one_entry_of_the_log(tmp_path: Path) 
     pump.close()
 
 
+def test_uploads_that_arrive_together_are_one_download(tmp_path: Path) -> None:
+    """With D = 1 every upload calls for a download; together they call for one with all of them."""
+    pump = federation(tmp_path, servers=2)
+    first, second = pump.locals["s0"], pump.locals["s1"]
+    sent = pump.hub.communications.downloads
+    busy(first, UPLOADS)
+    pump.run()
+    assert pump.hub.communications.downloads == sent + 1
+    assert second.server.clusters.counts.sum() == pump.hub.server.reported == 6 + UPLOADS
+    pump.close()
+
+
 def test_what_was_not_committed_has_no_receipt_and_comes_again(tmp_path: Path) -> None:
     """The global server dies after it has applied a group and before it is on disk."""
     pump = federation(tmp_path)

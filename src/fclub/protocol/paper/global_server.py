@@ -70,7 +70,11 @@ class PhaseClock:
 
 
 class PaperGlobal:
-    """Knows local clusters only by server, opaque id and released statistics."""
+    """Knows local clusters only by server, opaque id and released statistics.
+
+    In the printed algorithm Eq. 6 is looked at after every upload. If it `gathers`, as a live one does,
+    that waits until all uploads that have arrived together are added.
+    """
 
     def __init__(self, dim: int, servers: list[int], rules: Rules, merging: float, link: Downlink):
         self.dim = dim
@@ -86,6 +90,8 @@ class PaperGlobal:
         self.members: list[Member] = []
         self.released: list[Statistics] = []
         self.clusters = GlobalClusters.zeros(np.zeros(0, dtype=np.int64), dim)
+        self.gathers = False
+        self._uploaded: set[int] = set()
         self._receive_upload, self._download_due = DirectCall(receive_upload), DirectCall(download_due)
 
     @property
@@ -129,6 +135,7 @@ class PaperGlobal:
 
     def advance(self, overdue: bool = False) -> None:
         """Live: start the next phase once the reported total calls for it and the last one is over."""
+        self._send_due()
         if overdue and self.waiting is not None:
             self.close_phase()
         if self.waiting is None and self.clock.advance(self.reported):
@@ -150,6 +157,7 @@ class PaperGlobal:
 
         The phase is one that neither side has heard of, since each has its own price.
         """
+        self._send_due()
         known = self.reports.pop(server, None) is not None or any(m[0] == server for m in self.members)
         if not known and beginning.used < self.phase:
             self.ask(server)
@@ -184,6 +192,7 @@ class PaperGlobal:
             for entry in message.clusters
         ]
         check_report(message.phase, self.phase, clusters, self.rules)
+        self._send_due()
         self.heard[server] = message.phase
         if message.phase < self.phase:
             return
@@ -196,7 +205,7 @@ class PaperGlobal:
             self.close_phase()
 
     def _upload(self, server: int, message: Upload) -> None:
-        """Alg. 3, lines 3–7, then Alg. 4 for the members of that global cluster."""
+        """Alg. 3, lines 3–7."""
         statistics = read_statistics(message.statistics, self.dim)
         member = self._member(server, read_id(message.cluster))
         k = self.clusters.group[member]
@@ -204,9 +213,17 @@ class PaperGlobal:
         self.released[member] += statistics
         parts = statistics.gram, statistics.moment, statistics.count
         self._receive_upload(self.clusters, member, *parts, self.rules)
-        for other in self.clusters.members[self.clusters.starts[k] : self.clusters.starts[k + 1]]:
-            if self._download_due(self.clusters, other, self.rules):
-                self._send_download(int(other))
+        self._uploaded.add(int(k))
+        if not self.gathers:
+            self._send_due()
+
+    def _send_due(self) -> None:
+        """Alg. 4 for the members of global clusters with an upload since the last time."""
+        changed, self._uploaded = sorted(self._uploaded), set()
+        for k in changed:
+            for other in self.clusters.members[self.clusters.starts[k] : self.clusters.starts[k + 1]]:
+                if self._download_due(self.clusters, other, self.rules):
+                    self._send_download(int(other))
 
     def _member(self, server: int, cluster: int) -> int:
         try:

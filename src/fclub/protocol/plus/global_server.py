@@ -28,13 +28,13 @@ from fclub.protocol.plus.messages import (
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.plus.type_hub import NoisedHub, TypeHub
 from fclub.protocol.plus.type_messages import TypeDigest
-from fclub.protocol.seam import Beginning, GlobalOverview, Member, State, global_overview
+from fclub.protocol.seam import Beginning, Gathering, GlobalOverview, Member, State, global_overview
 
 FROZEN = 1 << 40
 """Clusters of earlier sessions are numbered from here on: no server has so many of its own."""
 
 
-class PlusGlobal:
+class PlusGlobal(Gathering):
     """Knows local clusters by server, opaque number and released statistics.
 
     Merges need evidence: the log odds have to exceed `margin`, because weak statistics agree with

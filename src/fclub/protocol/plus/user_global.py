@@ -29,13 +29,13 @@ from fclub.protocol.plus.type_messages import (
     read_noised,
     write_types,
 )
-from fclub.protocol.seam import TYPE, Beginning, GlobalOverview, State, part_known
+from fclub.protocol.seam import TYPE, Beginning, Gathering, GlobalOverview, State, part_known
 
 KEPT = 64
 """Versions of the centres that are kept: a release taken at older ones says nothing."""
 
 
-class UserGlobal:
+class UserGlobal(Gathering):
     """Everything that it knows was released: what it does with that is post-processing.
 
     `version` counts steps of the filter; a release says at which version's centres it was taken. Of

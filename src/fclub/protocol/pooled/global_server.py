@@ -11,13 +11,13 @@ from fclub.protocol.messages import Message, PhaseStart, read_id, write_statisti
 from fclub.protocol.plus.messages import check_released, read_released
 from fclub.protocol.pooled.messages import Others, Sums
 from fclub.protocol.pooled.rules import PooledRules
-from fclub.protocol.seam import Beginning, GlobalOverview, State
+from fclub.protocol.seam import Beginning, Gathering, GlobalOverview, State
 
 Known = tuple[int, Statistics, float]
 """A server's id of its cluster, what it has released, and the variance of the noise in each entry."""
 
 
-class PooledGlobal:
+class PooledGlobal(Gathering):
     """Knows every server by the sum of all that it has released.
 
     What a server released in earlier sessions, of data that it does not release again, is `frozen`. It

@@ -201,6 +201,12 @@ class AtOnce:
         return nothing
 
 
+class Gathering:
+    """A global server that answers when it advances or starts a phase, and at no other time."""
+
+    gathers = True
+
+
 class Slotted(Protocol):
     """A local server that releases whole users in slots, each of which it may compute once, ever.
 
@@ -267,6 +273,9 @@ class GlobalServer(Protocol):
 
     def invite(self, servers: int) -> None:
         """Live: servers 0, 1, … take part from now on."""
+
+    gathers: bool
+    """Whether what messages lead to waits for `advance`: those that arrive together are one check."""
 
     def advance(self, overdue: bool = False) -> None:
         """Live: do what is due now; what is `overdue` goes on without the missing."""

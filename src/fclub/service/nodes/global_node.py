@@ -106,11 +106,16 @@ class GlobalNode(Node):
         self.peers = {
             name: Peer(Channel(GLOBAL, name), number) for number, name in enumerate(self.names)
         }
-        self.server = family.global_server([], self)
+        self.server = self._make_server(0)
         self._recover()
         self._remember_answers()
         self._trust()
         self._invite()
+
+    def _make_server(self, invited: int) -> GlobalServer:
+        server = self.family.global_server(list(range(invited)), self)
+        server.gathers = True
+        return server
 
     def _number(self, names: list[str]) -> list[str]:
         """Servers keep their numbers; new names come after the old ones."""
@@ -355,7 +360,7 @@ class GlobalNode(Node):
         }
 
     def _take_up(self, values: dict[str, Any]) -> None:
-        self.server = self.family.global_server(list(range(values.pop("invited"))), self)
+        self.server = self._make_server(values.pop("invited"))
         for name, counters in values.pop("channels").items():
             self.peers[name].channel.restore(counters)
         for name, incarnations in values.pop("incarnations", {}).items():
