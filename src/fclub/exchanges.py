@@ -54,7 +54,7 @@ class Ranked(Recommendation):
 
 
 class Several(list[Ranked]):
-    """Best first; `reward_range` is the least and the largest reward, the unit of scores and rewards."""
+    """Best first; scores are in the unit of rewards, from the least to the largest: `reward_range`."""
 
     def __init__(self, shown: Iterable[Ranked], reward_range: tuple[float, float]) -> None:
         super().__init__(shown)

@@ -114,10 +114,8 @@ class PooledLocal(AtOnce):
 
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
         model = self.model
-        x, told = (
-            snap(x, model.constant),
-            (on_grid(old - model.centre), on_grid(new - model.centre)),
-        )
+        told = on_grid(old - model.centre), on_grid(new - model.centre)
+        x = snap(x, model.constant)
         replace_reward(self.kept.users, self.kept.squares, row, x, *told)
         replace_reward(model.users, model.squares, 0, x, *told)
         self._refresh()

@@ -6,11 +6,9 @@ import json
 import struct
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from fclub.core.offers import mix
@@ -19,7 +17,6 @@ from fclub.errors import (
     CannotReplace,
     Conflict,
     FclubError,
-    InvalidFile,
     InvalidMessage,
     NotFound,
     OtherReward,
@@ -28,24 +25,22 @@ from fclub.errors import (
     UnknownDecision,
 )
 from fclub.protocol.messages import Message, encode
-from fclub.protocol.seam import Bound, Family, LocalOverview, LocalServer, Place, Slotted
+from fclub.protocol.seam import Bound, Family, LocalOverview, Place
 from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
     Ask,
-    Channel,
     Grant,
     Knock,
     Numbered,
-    Offer,
     Receipt,
     Welcome,
     decode_frame,
     encode_frame,
 )
-from fclub.service.link.sessions import beginning_of, reason_for
-from fclub.service.nodes.handshake import AGREED, ANOTHER_STORE, REFUSED, Handshake, Standing
-from fclub.service.nodes.node import SNAPSHOT_EVERY, Node, RecordedNoise, Work
+from fclub.service.nodes.agreeing import AgreeingNode
+from fclub.service.nodes.handshake import REFUSED, Standing
+from fclub.service.nodes.node import SNAPSHOT_EVERY, RecordedNoise, Work
 from fclub.service.store.books import Books
 from fclub.service.store.catalogue import Catalogue
 from fclub.service.store.decisions import Decisions, Offered, Past, Shown, coin_of
@@ -73,10 +68,8 @@ class Forgotten:
     released: int
 
 
-class LocalNode(Node):
+class LocalNode(AgreeingNode):
     """One local server as a state machine: users, decisions, feedback, frames in, changes out."""
-
-    server: LocalServer
 
     def __init__(
         self,
@@ -88,19 +81,14 @@ class LocalNode(Node):
         uniform: float = 0.0,
         shard: int = 0,
     ) -> None:
-        super().__init__(store, noise)
-        self.name, self.family, self.uniform = name, family, uniform
+        super().__init__(name, noise, store)
+        self.family, self.uniform = family, uniform
         ledger = family.ledger(seeded=False, keep=False)
         place = Place(name, self, noise, ledger, rng)
         self.server = family.local_server(place, family.users(0), live=True)
-        self._at_once = int(store.get("at_once") or 0)
         self.books = Books(ledger, store)
-        self.channel = Channel(name, GLOBAL)
-        self.handshake = Handshake()
-        self.marked = store.get("marked") == "true"
-        self.begun: dict[str, Any] | None = json.loads(store.get("begun") or "null")
-        self.paused = False
-        self.feedbacks = self.era = 0
+        self._at_once = int(store.get("at_once") or 0)
+        self.feedbacks = 0
         self.decisions = Decisions(store, shard)
         self.past = Past(store)
         self.catalogue = Catalogue(store, family.shape.dim, keep=uniform > 0.0)
@@ -111,9 +99,7 @@ class LocalNode(Node):
         self.rows = store.users()
         if len(self.rows) < len(self.server.counts):
             self._gone = set(range(len(self.server.counts))) - set(self.rows.values())
-        if not self.paused:
-            self._pause()
-            self._log("pause", "", b"")
+        self._wait()
 
     def _log(self, kind: str, source: str, body: bytes) -> None:
         """What was charged without a message is stored with the entry that has caused it."""
@@ -229,25 +215,6 @@ class LocalNode(Node):
         self.changes.letters.append((GLOBAL, encode_frame(ask)))
         return True
 
-    def _granted(self, grant: Grant) -> None:
-        """Compute the slot, or know that another process has it; what is not due any more is void."""
-        server = self.server.slotted
-        self.channel.check_session(grant.session)
-        if self.paused or grant.process != self.handshake.process or server is None:
-            return
-        slot = server.due_slot()
-        if slot is None or server.slot_number(slot) != grant.slot:
-            return
-        if grant.granted:
-            server.release(slot)
-            self._log("slot", "", json.dumps(slot).encode())
-        else:
-            self._forgo(server, grant.slot)
-
-    def _forgo(self, server: Slotted, used: int) -> None:
-        server.forgo(used)
-        self._log("forgo", "", json.dumps(used).encode())
-
     def feedback(self, decision: str, reward: float) -> bool:
         """Learn from a reward; False if it is known already."""
         try:
@@ -358,100 +325,6 @@ class LocalNode(Node):
         self.server.receive(self.family.decode(payload))
         self.channel.applied(payload)
 
-    def connected(self) -> None:
-        self.hello()
-
-    def hello(self) -> None:
-        """Ask where the global server stands; until it has answered nothing is released."""
-        if not self.paused:
-            self._pause()
-            self._log("pause", "", b"")
-        record = self.channel.record(self.incarnation, self.marked, self.server.used)
-        self.changes.letters.append((GLOBAL, self.handshake.ask(self.name, record)))
-
-    def _knocked(self) -> None:
-        if not self._repeat_hello():
-            self.hello()
-
-    def _repeat_hello(self) -> bool:
-        """Whether a question is open; it is sent once more."""
-        if self.handshake.frame is not None:
-            self.changes.letters.append((GLOBAL, self.handshake.frame))
-        return self.handshake.frame is not None
-
-    def tick(self) -> bool:
-        if self._repeat_hello():
-            return True
-        if self.handshake.doubt and self.handshake.standing.state == AGREED:
-            self.hello()
-            return True
-        return self._ask_for_slot()
-
-    def stuck(self, channel: Channel) -> bool:
-        """Ask: the answer says what has to be sent again."""
-        agreed = self.handshake.standing.state == AGREED
-        if agreed:
-            self.hello()
-        return agreed
-
-    def _pause(self) -> None:
-        self.paused = True
-        self.server.pause()
-
-    def _go_on(self) -> None:
-        self.paused = False
-        self.server.go_on()
-
-    def _welcomed(self, frame: Welcome) -> None:
-        verdict = self.handshake.answered(frame)
-        if verdict is None:
-            return
-        if verdict.refused:
-            self.handshake.standing = ANOTHER_STORE
-            self.changes.notices.append(str(ANOTHER_STORE.reason))
-        elif frame.offer is not None:
-            self._accept(frame.offer)
-        else:
-            self.channel.confirm(frame.record.received, frame.record.heard, self.changes)
-            self._agree(frame.record.used)
-
-    def _accept(self, offer: Offer) -> None:
-        """Begin the session that is offered, send again what is needed, and ask again in it."""
-        self._begin(offer, self.handshake.sure)
-        self._log("begin", GLOBAL, msgspec.msgpack.encode((offer, self.handshake.sure)))
-        self.incarnation, self.marked = offer.incarnation, False
-        reason = reason_for(offer)
-        self.begun = {"session": offer.ordinal, "at": time.time(), "reason": reason}
-        self.changes.note("incarnation", json.dumps(self.incarnation.hex()))
-        self.changes.note("marked", "false")
-        self.changes.note("begun", json.dumps(self.begun))
-        if offer.ordinal > 1:
-            self.changes.notices.append(f"a new session begins: {reason}")
-            self.handshake.standing = Standing(self.handshake.standing.state, reason)
-        self.hello()
-
-    def _begin(self, offer: Offer, sure: bool) -> None:
-        self.channel.begin(offer.ordinal, offer.session, self.changes)
-        self.era += offer.local_old
-        self.handshake.early.clear()
-        self.server.begin(beginning_of(offer, sure))
-
-    def _agree(self, used: int) -> None:
-        """Go on; a slot that this process may still be granted is not given up."""
-        self._go_on()
-        self._log("agree", GLOBAL, b"")
-        self.handshake.standing, self.handshake.sure = Standing(AGREED), True
-        server = self.server.slotted
-        if server is not None and used - 1 > server.used:
-            self._forgo(server, used - 1)
-        self._ask_for_slot()
-        self._send_again(self.channel)
-        early, self.handshake.early = self.handshake.early, {}
-        for _, frame in sorted(early.items()):
-            # What is refused now is not confirmed, so it comes again and is told then.
-            with suppress(FclubError):
-                self._receive_numbered(frame)
-
     def _values(self) -> dict[str, Any]:
         values = {"channel": self.channel.state(), "feedbacks": self.feedbacks}
         values |= {"paused": self.paused, "era": self.era}
@@ -526,33 +399,17 @@ class LocalNode(Node):
         """Drop some decisions made before a time; False if there are none. Feedback is unknown then."""
         return self.decisions.forget(before, self.changes)
 
-    @property
-    def channels(self) -> list[Channel]:
-        return [self.channel]
-
     def take(self) -> Changes:
         changes = super().take()
         changes.notices += self.books.news()
         return changes
-
-    def commit(self) -> None:
-        """Do and write everything; for a node that nothing runs. What it sends waits in the store."""
-        while (part := self.part()) is not None:
-            part()
-        while self.erasing or self._saving is not None:
-            self.save_some(None)
-        changes = self.take()
-        self.store.write(changes.statements)
-        if changes.erase:
-            self.store.erase()
-        self.committed(changes)
 
     def committed(self, changes: Changes) -> None:
         self.decisions.committed(changes)
         self.past.committed(changes)
 
     def _replay(self, kind: str, source: str, body: bytes) -> None:
-        server, self.server.in_parts = self.server.slotted, self.entry >= self._at_once
+        self.server.in_parts = self.entry >= self._at_once
         match kind:
             case "user":
                 self.touched.add(self.server.add_user())
@@ -560,12 +417,6 @@ class LocalNode(Node):
                 self.server.part()()
             case "forget":
                 self._forget(json.loads(body))
-            case "visit" if server is not None:
-                server.arrive()
-            case "slot" if server is not None:
-                server.release(json.loads(body))
-            case "forgo" if server is not None:
-                server.forgo(json.loads(body))
             case "observe" | "withhold":
                 row, reward = struct.unpack_from("<qd", body)
                 x: Vector = np.frombuffer(body, offset=16).copy()
@@ -574,16 +425,10 @@ class LocalNode(Node):
             case "replace":
                 row, old, new = struct.unpack_from("<qdd", body)
                 self.server.replace(row, np.frombuffer(body, offset=24).copy(), old, new)
-            case "pause":
-                self._pause()
-            case "agree":
-                self._go_on()
-            case "begin":
-                self._begin(*msgspec.msgpack.decode(body, type=tuple[Offer, bool]))
             case "message":
                 self._apply(body)
             case _:
-                raise InvalidFile(f"{self.store.path} has a log entry of kind {kind!r}")
+                super()._replay(kind, source, body)
         self.books.enter(self.changes)
 
     def summary(self) -> dict[str, Any]:

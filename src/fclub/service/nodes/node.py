@@ -205,6 +205,18 @@ class Node(ABC):
         changes, self.changes = self.changes, Changes()
         return changes
 
+    def commit(self) -> None:
+        """Do and write everything; for a node that nothing runs. What it sends waits in the store."""
+        while (part := self.part()) is not None:
+            part()
+        while self.erasing or self._saving is not None:
+            self.save_some(None)
+        changes = self.take()
+        self.store.write(changes.statements)
+        if changes.erase:
+            self.store.erase()
+        self.committed(changes)
+
     @abstractmethod
     def committed(self, changes: Changes) -> None:
         """These changes are on disk."""
