@@ -290,6 +290,7 @@ def test_a_server_does_not_listen_while_releases_say_little() -> None:
         live = Live(epsilon=0.1, share=share)
         live.visit(1500, users=60)
         types.append([server.server.beliefs for server in live.locals])
+        assert {one.shared_by for server in live.locals for one in server.server.overview()} == {1}
     for heard, alone in zip(*types, strict=True):
         np.testing.assert_array_equal(heard.centres, alone.centres)
         np.testing.assert_array_equal(heard.uncertainty, alone.uncertainty)

@@ -189,9 +189,10 @@ class UserLocal(TypeLocal):
             raise InvalidMessage(f"{message.users} users with {message.visits} visits make no sense")
         types = read_types(message.values, self.public)
         self.slots.adopt(message.version, types.centres, types.shares)
-        self.sharing, self.unanswered = max(message.servers - 1, 0), False
         others = max(0.0, 1.0 - len(self.counts) / message.users)
         self.others = self._as_sums(types, others, message)
+        listens = self.released_only or bool(self.others.visits.any())
+        self.sharing, self.unanswered = listens * max(message.servers - 1, 0), False
         if self.released_only:
             self._believe(self._released_beliefs(types, message.users))
 

@@ -21,7 +21,7 @@ function show(now) {
   showLearning(samples, visitors, state.policy);
   showNotes(connected ? state.notes : [CUT_OFF, ...state.notes]);
   note("begun", state.begun && `The last session with the global server began because ${state.begun}.`);
-  showClusters(state.clusters);
+  showClusters(state.clusters, state.privacy?.unit);
   showLeft(state);
   showSpeed();
   showLatency(state.latency, sample.requests);
@@ -47,7 +47,7 @@ function showLatency(buckets, requests) {
 }
 
 // Types without users are counted, not listed.
-function showClusters(clusters) {
+function showClusters(clusters, unit) {
   const types = clusters.some((one) => one.kind === "type");
   const shown = clusters.filter((one) => one.users > 0);
   const word = types ? "type" : "cluster";
@@ -55,7 +55,7 @@ function showClusters(clusters) {
   put("clusters", count(shown.length));
   put("cluster-head", word);
   put("users-head", types ? "users, most likely" : "users");
-  put("clusters-told", told(clusters, shown, types));
+  put("clusters-told", told(clusters, shown, types, unit));
   const table = document.getElementById("cluster-table");
   table.hidden = shown.length === 0;
   const sure = shown.some((one) => one.known !== null);
@@ -76,13 +76,13 @@ function showClusters(clusters) {
   );
 }
 
-function told(clusters, shown, types) {
+function told(clusters, shown, types, unit) {
   if (!clusters.length) return "Nobody has come yet.";
   const others = Math.max(...clusters.map((one) => one.shared_by)) - 1;
   const alike = Math.max(...clusters.map((one) => one.weight)) < ALIKE / clusters.length;
   const blurred = types && alike && clusters.every((one) => one.known < 0.5);
   const mixed = blurred ? " The data do not tell types apart yet: users are served from a mixture of all." : "";
-  const helped = others > 0 ? `Data of ${several(others, types ? "other server" : "other local cluster")} help.` : "Nobody else’s data are in these estimates yet.";
+  const helped = others > 0 ? `Data of ${several(others, types ? "other server" : "other local cluster")} help.` : `Nobody else’s data are in these estimates yet${unit === "user" ? ": they enter once releases tell more of the types than noise hides" : ""}.`;
   const empty = clusters.length - shown.length;
   const rest = types && empty ? ` ${several(empty, "further type")} ${empty === 1 ? "has" : "have"} no user here.` : "";
   return helped + rest + mixed;
