@@ -4,13 +4,13 @@ python benchmarks/service_busy.py --users 1000 --policy cdp-fclub-plus
 python benchmarks/service_busy.py --users 1000000 --policy fclub-plus --seconds 60
 
 The store is filled before. Then a detection follows `--every` so many visits, or the one before, and a
-snapshot 20,000 log entries; visits come at half of what the server can do, each when it is due, in
-`--rounds` of `--seconds`. Told are the medians over the rounds and each round, beside it what another
-process waited for the same disk meanwhile: an answer is given when its log entry is on the disk, so it
-waits for that at least. Also told: the time from the start of the process until it is ready, after a
-stop and after a kill, and resident memory. At the end the same visits are played without HTTP, and what
-the main thread does at a time is told in CPU time: that is how long a request would wait for it on a
-machine of its own.
+snapshot 20,000 log entries; visits come at half of what the server can do, each when it is due and on
+one of so many connections that none has to wait for one, in `--rounds` of `--seconds`. Told are the
+medians over the rounds and each round, beside it what another process waited for the same disk
+meanwhile: an answer is given when its log entry is on the disk, so it waits for that at least. Also
+told: the time from the start of the process until it is ready, after a stop and after a kill, and
+resident memory. At the end the same visits are played without HTTP, and what the main thread does at a
+time is told in CPU time: that is how long a request would wait for it on a machine of its own.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ VISITS = 3
 """Of each user before the measurement."""
 
 PORTION = 10_000
+
+SATURATING, PACED = 64, 512
+"""Connections. With 64 a visit would often wait for the answer to another one, not for the server: an
+answer may take a commit of 40 ms, and 64 in 40 ms are fewer than come."""
 
 PROBE = """
 import json, os, sys, time
@@ -154,7 +158,7 @@ def disk_waits(folder: Path) -> Iterator[list[float]]:
 
 def load_round(folder: Path, address: tuple[int, str], users: int, seconds: float, rate: float) -> Told:
     with disk_waits(folder) as waits:
-        samples = run(latencies(*address, timed_crowd_visit(users), 64, seconds, rate))
+        samples = run(latencies(*address, timed_crowd_visit(users), PACED, seconds, rate))
     found = {"recommend": samples[::2], "feedback": samples[1::2], "disk": waits}
     return {name: milliseconds(values) for name, values in found.items()}
 
@@ -226,7 +230,7 @@ def measure(
         assert server.process is not None
         pid, address = server.process.pid, (server.port, server.token)
         found["resident_mb_idle"] = resident_mb(pid)
-        rate = run(throughput(*address, crowd_visit(users), 64, min(seconds, 8.0)))
+        rate = run(throughput(*address, crowd_visit(users), SATURATING, min(seconds, 8.0)))
         before, cpu = phases(path), cpu_seconds(pid)
         times = [load_round(folder, address, users, seconds, rate / 4) for _ in range(rounds)]
         found |= {

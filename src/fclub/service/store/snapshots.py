@@ -17,8 +17,9 @@ import numpy as np
 from fclub.core.types import Indices
 from fclub.service.store.store import Changes, Store
 
-ROWS_AT_ONCE = 100
-"""Rows that are written in one transaction: about a millisecond."""
+ROWS_AT_ONCE = 20
+"""Rows that are written in one transaction. Each is on a page of its own, for which everybody waits who
+waits for that commit."""
 
 READ_AT_ONCE = 4096
 _ROWS = "rows of users"

@@ -19,7 +19,6 @@ import numpy as np
 
 from fclub.errors import InvalidFile, OtherSettings
 from fclub.service.store.lock import PRIVATE, Lock
-from fclub.service.store.tidying import Tidier
 
 VERSION = 8
 MAGIC = b"SQLite format 3\0"
@@ -220,8 +219,8 @@ def read_meta(path: Path) -> dict[str, str]:
 class Store:
     """The file of one node, which one process at a time may open and only its owner may read.
 
-    Writes come from one thread at a time; reads have their own connection, and so has whoever copies
-    committed pages to their places. Without `create` there has to be a store already.
+    Writes come from one thread at a time; reads have their own connection. Without `create` there has
+    to be a store already.
     """
 
     def __init__(self, path: Path | str, kind: str, create: bool = True) -> None:
@@ -236,8 +235,6 @@ class Store:
                 self._writer = self._connect(opened)
                 self._prepare()
                 self.reader = self._connect(opened)
-                self._tidier = Tidier(self._connect(opened), self._writer)
-                opened.callback(self._tidier.close)
                 self._protect()
                 self._opened = opened.pop_all()
         except sqlite3.DatabaseError as error:
@@ -258,7 +255,6 @@ class Store:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA busy_timeout = 5000")
         connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
         return connection
 
     def _prepare(self) -> None:
@@ -305,14 +301,12 @@ class Store:
     def commit(self) -> None:
         """Wait for the disk."""
         self._writer.execute("COMMIT")
-        self._tidier.committed()
 
     def erase(self) -> bool:
         """Leave nothing that was deleted in the file of the log that SQLite writes ahead.
 
         False while another process reads the store: then the bytes stay until a later checkpoint.
         """
-        self._tidier.rest()
         busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         self.erased = not busy
         return self.erased
