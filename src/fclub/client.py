@@ -11,11 +11,11 @@ import asyncio
 import random
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fclub import exchanges
-from fclub.errors import RequestFailed
+from fclub.errors import InvalidInput, RequestFailed
 from fclub.exchanges import (
     Exchange,
     Forgotten,
@@ -70,6 +70,9 @@ class _Answer(NamedTuple):
         return self.value
 
 
+Http = TypeVar("Http")
+
+
 class _Settings:
     """What both clients are made from."""
 
@@ -81,6 +84,13 @@ class _Settings:
             "headers": {"Authorization": f"Bearer {token}"},
             **options,
         }
+
+    def _open(self, kind: Callable[..., Http]) -> Http:
+        try:
+            return kind(**self._options)
+        except _httpx().InvalidURL as error:
+            url = self._options["base_url"]
+            raise InvalidInput(f"{url!r} is no address of a server: {error}", url) from None
 
     def _pauses(self) -> Iterator[float]:
         """Seconds between attempts: doubling, with jitter so that clients do not come back at once."""
@@ -113,7 +123,7 @@ class Client(_Settings):
         self, url: str, token: str, *, timeout: float = 10.0, retries: int = 5, **options: Any
     ) -> None:
         super().__init__(url, token, timeout, retries, options)
-        self._http: httpx.Client = _httpx().Client(**self._options)
+        self._http: httpx.Client = self._open(_httpx().Client)
         self._finalizer = weakref.finalize(self, self._http.close)
 
     def close(self) -> None:
@@ -218,6 +228,8 @@ class Client(_Settings):
             return _Answer.of(self._http.request(method, path, json=body))
         except _httpx().TransportError as error:
             return _Answer(UNREACHED, str(error))
+        except ValueError as error:
+            raise InvalidInput(f"{path} cannot be asked this: {error}", body) from None
 
 
 class AsyncClient(_Settings):
@@ -237,7 +249,7 @@ class AsyncClient(_Settings):
         self, url: str, token: str, *, timeout: float = 10.0, retries: int = 5, **options: Any
     ) -> None:
         super().__init__(url, token, timeout, retries, options)
-        self._http: httpx.AsyncClient = _httpx().AsyncClient(**self._options)
+        self._http: httpx.AsyncClient = self._open(_httpx().AsyncClient)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -341,3 +353,5 @@ class AsyncClient(_Settings):
             return _Answer.of(await self._http.request(method, path, json=body))
         except _httpx().TransportError as error:
             return _Answer(UNREACHED, str(error))
+        except ValueError as error:
+            raise InvalidInput(f"{path} cannot be asked this: {error}", body) from None

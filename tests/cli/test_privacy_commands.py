@@ -16,20 +16,42 @@ from fclub.privacy.ledger import Ledger, write_ledger
 from fclub.privacy.levels import CDP, Flag
 from fclub.privacy.mechanisms import calibrate
 from fclub.privacy.noise import DiscreteNoise
+from fclub.protocol.plus.private import PrivatePlusConstants, UserFamily
+from fclub.protocol.seam import Shape
 from fclub.simulation import attack
 
 runner = CliRunner()
 
 
+def test_noise_of_the_default_promise() -> None:
+    answer = json.loads(runner.invoke(privacy.app, ["--json"]).stdout)
+    family = PrivatePlusConstants().make_family(Shape(10, 1))
+    assert isinstance(family, UserFamily)
+    assert answer["budget"] == [1.0, 1e-5]
+    assert answer["mu"] == family.slots.mu
+    assert answer["epsilon_at_1e-5"] <= 1.0
+    assert answer["releases"] == 24
+    assert answer["first_release"]["visits_per_user"] == 2.0
+    assert answer["first_release"]["std"] == pytest.approx(
+        0.5 * 2**0.6 * 24**0.5 / answer["mu"], rel=1e-3
+    )
+    assert answer["last_release"]["visits_per_user"] == pytest.approx(27.1, abs=0.1)
+    assert "contribution" in runner.invoke(privacy.app, []).stdout
+    wrong = runner.invoke(privacy.app, ["--unit", "crowd"])
+    assert isinstance(wrong.exception, UnknownName)
+
+
 def test_noise_for_a_budget() -> None:
-    result = runner.invoke(privacy.app, ["--epsilon", "1", "--constant", "0.70710678", "--json"])
+    event = ["--unit", "event"]
+    given = [*event, "--epsilon", "1", "--delta", "0.1", "--constant", "0.70710678", "--json"]
+    result = runner.invoke(privacy.app, given)
     answer = json.loads(result.stdout)
     assert answer["mu"] == pytest.approx(0.92091, abs=1e-5)
     assert answer["sensitivity"] == pytest.approx(0.875, abs=1e-3)
     assert answer["releases"] == 24
     assert answer["std"] == pytest.approx(1.369, abs=1e-3)
-    assert "sensitivity" in runner.invoke(privacy.app, []).stdout
-    wrong = runner.invoke(privacy.app, ["--mechanism", "rumour"])
+    assert "sensitivity" in runner.invoke(privacy.app, event).stdout
+    wrong = runner.invoke(privacy.app, [*event, "--mechanism", "rumour"])
     assert isinstance(wrong.exception, UnknownName)
 
 
@@ -90,6 +112,7 @@ def test_audit_of_running_servers_says_what_it_covered() -> None:
     assert all(surface in result.stdout for surface in SURFACES)
 
 
+@pytest.mark.slow
 def test_audit_of_running_servers_that_draw_nothing_exits_with_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -173,6 +173,15 @@ def test_sent_tells_every_message_in_words(tmp_path: Path, policy: str) -> None:
     assert len(done.stdout.splitlines()) == len(told)
     assert "session 1, message 1" in done.stdout
     pump.close()
+    restore_store(tmp_path / "s0.db", tmp_path / "again.db")
+    (tmp_path / "again.db").replace(tmp_path / "s0.db")
+    pump.locals["s0"], pump.hub = pump.open_local("s0"), pump.open_hub()
+    pump.away.clear()
+    pump.run()
+    earlier = [message for message in read_sent(tmp_path / "s0.db") if message.session == 1]
+    assert {message.confirmed for message in earlier} == {None}
+    assert "of an earlier session" in in_words(earlier[0])
+    pump.close()
 
 
 def test_a_new_server_has_sent_nothing(tmp_path: Path) -> None:

@@ -68,9 +68,9 @@ def test_users_are_served_from_what_is_left_and_all_of_it_is_kept() -> None:
     policy = started("fclub-plus")
     play(policy, 200)
     for server in policy.servers.values():
-        assert server.serving is server.recent
-        assert np.array_equal(server.recent.counts, server.counts)
-        left = server.recent.gram[:, -1, -1] / HALF**2
+        assert server.people.serving is server.people.recent
+        assert np.array_equal(server.people.recent.counts, server.counts)
+        left = server.people.recent.gram[:, -1, -1] / HALF**2
         expected = [n * mean_weight(int(n), keep_share(HALF_LIFE)) for n in server.counts]
         assert left == pytest.approx(expected)
         assert server.users.gram[:, -1, -1] / HALF**2 == pytest.approx(server.counts)
@@ -118,19 +118,19 @@ def test_a_reward_that_replaces_another_counts_like_an_average_observation() -> 
     server = live_server()
     x = observed(server, 30)
     types = server.server
-    row, before = 29 % 3, (types.users.moment.copy(), types.recent.moment.copy())
+    row, before = 29 % 3, (types.users.moment.copy(), types.people.recent.moment.copy())
     server.replace(row, x, 1.0, 0.0)
     weight = mean_weight(10, keep_share(HALF_LIFE))
     assert types.users.moment[row] - before[0][row] == pytest.approx(-x)
-    assert types.recent.moment[row] - before[1][row] == pytest.approx(-weight * x)
+    assert types.people.recent.moment[row] - before[1][row] == pytest.approx(-weight * x)
 
 
 def test_nothing_is_left_of_a_forgotten_user() -> None:
     server = live_server()
     observed(server, 30)
     server.forget(2)
-    assert not server.server.recent.gram[2].any()
-    assert server.server.recent.gram[1].any()
+    assert not server.server.people.recent.gram[2].any()
+    assert server.server.people.recent.gram[1].any()
 
 
 def test_what_was_kept_before_fading_counts_in_full_at_first() -> None:
@@ -141,7 +141,7 @@ def test_what_was_kept_before_fading_counts_in_full_at_first() -> None:
     observed(plain, 30)
     fading.add_user()
     fading.restore(*plain.state())
-    assert np.array_equal(fading.server.recent.gram, plain.server.users.gram)
+    assert np.array_equal(fading.server.people.recent.gram, plain.server.users.gram)
     observed(fading, 30)
     plain.restore(*fading.state())
     assert np.array_equal(plain.server.users.gram, fading.server.users.gram)

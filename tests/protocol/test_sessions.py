@@ -404,6 +404,22 @@ def test_slots_that_a_lost_copy_may_have_used_are_charged() -> None:
     assert [stream.sequence for stream in ledger.streams.values()] == [after]
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_a_slot_that_was_being_computed_is_charged_if_another_copy_has_sent_it(left: bool) -> None:
+    """The store was copied while its server added users up; the global server says what has left."""
+    pair = Users()
+    slot = pair.arrive(60)
+    assert slot is not None
+    pair.server.in_parts = True
+    pair.server.release(slot)
+    number, slots = pair.server.slot_number(slot), pair.server.grown.slots
+    assert pair.server.used == number - 1, "it has not left"
+    pair.begin(0, Beginning(local_old=True, used=number if left else number - 1))
+    assert pair.server.used == (number if left else number - 1)
+    assert [stream.sequence for stream in slots.ledger.streams.values()] == ([1] if left else [])
+    assert (pair.server.due_slot() == slot) is not left
+
+
 def test_where_the_budget_has_no_room_for_a_period_nothing_can_have_been_used_in_it() -> None:
     pair = Users()
     pair.arrive(60)

@@ -207,6 +207,18 @@ def test_health_metrics_and_privacy_say_that_the_budget_is_used_up(tmp_path: Pat
     assert spent[0][0] == pytest.approx(view["spent"][0]["epsilon"])
 
 
+def test_a_server_that_has_used_all_releases_of_its_period_says_so(tmp_path: Path) -> None:
+    model = Model(dim=DIM, parameters={"few": 1, "types": 2, "slots": 2})
+    application, runner = local_app(local_settings(tmp_path, model=model))
+    with serving(application) as client:
+        assert not client.get("/healthz").json()["privacy_exhausted"]
+        while not client.get("/healthz").json()["privacy_exhausted"]:
+            visit(client, 3)
+        assert client.get("/v1/privacy").json()["exhausted"]
+        assert "fclub_privacy_exhausted 1.0" in client.get("/metrics").text
+    assert any("nothing more is released" in event["event"] for event in runner.monitor.recent)
+
+
 def test_a_store_without_a_ledger_is_named(tmp_path: Path) -> None:
     settings = local_settings(tmp_path, model=Model(policy="fclub-dc", dim=DIM))
     node = local_node(settings)

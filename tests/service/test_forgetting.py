@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -265,8 +266,14 @@ def test_a_store_that_nobody_serves_forgets_by_command(tmp_path: Path) -> None:
         "observations": 15,
         "released": 15,
         "promise": {"epsilon": 1.0, "delta": 1e-5, "unit": "event", "level": "transcript"},
+        "erased": True,
     }
-    assert check_store(settings)["users"] == 4
+    with closing(sqlite3.connect(settings.store)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM users").fetchone()
+        done = CliRunner().invoke(app, ["forget", settings.store, "user-2"])
+        assert "somebody reads the store" in done.output
+    assert check_store(settings)["users"] == 3
 
 
 def test_a_path_without_a_store_is_an_error_and_stays_so(tmp_path: Path) -> None:

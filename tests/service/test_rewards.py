@@ -20,6 +20,7 @@ from fclub.service.serve import local_app
 from fclub.service.settings import Feedback, LocalSettings, Model, load_settings
 
 from .conftest import DIM, TOKEN, local_settings, serving, wait_for
+from .federation import Pump
 
 ITEMS = {"a": [1.0, 0, 0, 0], "b": [0, 1.0, 0, 0]}
 LATER = 4e9
@@ -165,6 +166,47 @@ def test_the_real_reward_replaces_an_assumed_one(tmp_path: Path) -> None:
     other.feedback(second, 0.0)
     np.testing.assert_allclose(other.server.stored(0).moment, moment, atol=1e-12)
     other.store.close()
+
+
+def test_the_real_reward_of_a_user_among_many_is_in_later_snapshots(tmp_path: Path) -> None:
+    """They write only the rows of users of whom something has changed."""
+    model = Model(dim=DIM, parameters={"few": 1, "types": 2})
+    settings = local_settings(tmp_path, model=model)
+    node = local_node(settings)
+    late, *_ = (shown_to(node, user)[0] for user in ("ann", "bob", "eve"))
+    node.commit()
+    node.assume(LATER, 0.0)
+    node.snapshot()
+    node.commit()
+    assert node.feedback(late, 1.0)
+    node.commit()
+    for _ in range(2):
+        before = state_of(node)
+        node.snapshot()
+        node.commit()
+        node.store.close()
+        node = local_node(settings)
+        assert state_of(node) == before
+    node.store.close()
+
+
+def test_it_is_refused_where_learning_it_has_sent_it(tmp_path: Path) -> None:
+    """The assumed reward made a release due, which holds it."""
+    parameters: dict[str, Any] = {"unit": "event", "first_release": 2}
+    pump = Pump(tmp_path, Model(dim=DIM, parameters=parameters), 1)
+    node, refused = pump.locals["s0"], 0
+    for _ in range(60):
+        (late,) = shown_to(node, "ann")
+        pump.run()
+        sent = node.books.sent
+        node.assume(LATER, 0.0)
+        if node.books.sent > sent:
+            refused += 1
+            with pytest.raises(CannotReplace, match="has sent messages since"):
+                node.feedback(late, 1.0)
+        pump.run()
+    assert refused
+    pump.close()
 
 
 def test_it_is_refused_once_messages_were_sent(tmp_path: Path) -> None:

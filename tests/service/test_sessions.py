@@ -25,7 +25,9 @@ from fclub.service.link.channel import (
     encode_frame,
 )
 from fclub.service.link.sessions import Verdict, judge
+from fclub.service.nodes import local_node
 from fclub.service.nodes.handshake import AGREED, AGREEING, REFUSED
+from fclub.service.settings import Model
 from fclub.service.store.backup import restore_store
 
 from .federation import Pump, model_of, play, refuse, totals
@@ -445,4 +447,31 @@ def test_a_crash_between_grant_and_release_loses_the_slot(tmp_path: Path) -> Non
     pump.run()
     assert pump.locals["s0"].server.used >= granted
     assert slots_of(pump) <= released + 1, "at most a later slot"
+    pump.close()
+
+
+def test_a_server_that_is_cut_off_for_long_holds_back_what_would_make_its_question_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_node, "MOST_UNHEARD", 5)
+    pump = Pump(tmp_path, Model(dim=3, policy="fclub"), 1)
+    node, items = pump.locals["s0"], 0.5 * np.eye(3)
+
+    def visits(count: int) -> None:
+        for number in range(count):
+            shown = node.recommend("ann", items, ["a", "b", "c"])
+            node.feedback(shown.id, float(number % 2))
+            pump.run()
+
+    visits(5)
+    pump.away.add("s0")
+    visits(30)
+    assert node.channel.sent - node.channel.confirmed == 5
+    assert node.paused
+    pump.away.clear()
+    node.connected()
+    pump.run()
+    assert (node.paused, node.handshake.standing.state) == (False, AGREED)
+    visits(10)
+    assert pump.hub.server.reported + node.server.waiting == 45
     pump.close()

@@ -24,6 +24,7 @@ from fclub.service.settings import (
 )
 
 from .conftest import DIM, local_settings
+from .federation import Pump
 
 FILE = """
 store = "a.db"
@@ -201,6 +202,27 @@ def test_a_store_of_other_settings_says_which_and_how_they_differ(
         local_node(LocalSettings(model=changed, store=store))
     assert str(error.value) == f"{store} was made with {'; '.join(told)}"
     local_node(LocalSettings(model=made, store=store)).store.close()
+
+
+def test_a_log_that_other_settings_lead_elsewhere_says_which(tmp_path: Path) -> None:
+    """`ratio` says when a server looks for clusters: in the log it has to be the same."""
+    made, changed = (Model(dim=3, policy="fclub-plus", parameters={"ratio": r}) for r in (1.5, 3.0))
+    pump = Pump(tmp_path, made, 1)
+    node = pump.locals["s0"]
+    for number in range(60):
+        shown = node.recommend(f"u{number % 4}", 0.5 * np.eye(3), ["a", "b", "c"])
+        node.feedback(shown.id, float(number % 2))
+        pump.run()
+    pump.close()
+    settings = LocalSettings(model=changed, name="s0", store=str(tmp_path / "s0.db"))
+    with pytest.raises(OtherSettings, match=r"model\.parameters\.ratio = 1\.5, now it is 3\.0"):
+        local_node(settings)
+    same = LocalSettings(model=made, name="s0", store=str(tmp_path / "s0.db"))
+    node = local_node(same)
+    node.snapshot()
+    node.commit()
+    node.store.close()
+    local_node(settings).store.close()
 
 
 def test_a_store_belongs_to_one_name(tmp_path: Path) -> None:

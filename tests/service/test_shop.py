@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from fclub import AsyncClient, Client
 from fclub.cli.import_ import app
 from fclub.client import Observation, Ranked
-from fclub.errors import InvalidFile, RequestFailed
+from fclub.errors import InvalidFile, InvalidInput, RequestFailed
 from fclub.service.nodes.importing import read_past
 from fclub.service.nodes.parts import check_store, local_node
 from fclub.service.nodes.parts import stock as put_stock
@@ -144,6 +144,17 @@ def test_several_answers_are_the_best_and_each_takes_a_reward(shop: Client) -> N
     assert all(shop.feedback(one.decision, 1.0) for one in shown)
     assert shop.request("GET", "/v1/users/ann")["observations"] == 14
     assert len(shop.recommend_several("bob", 20)) == 9
+
+
+def test_what_a_client_cannot_ask_is_named(shop: Client) -> None:
+    shop.put_items(stock(3))
+    with pytest.raises(RequestFailed, match="422"):
+        shop.recommend_several("ann", 0)
+    with pytest.raises(InvalidInput, match="/v1/feedback cannot be asked this"):
+        shop.feedback(shop.recommend("ann").decision, float("nan"))
+    for kind in (Client, AsyncClient):
+        with pytest.raises(InvalidInput, match="'http://host:port' is no address of a server"):
+            kind("http://host:port", "token")
 
 
 def test_items_are_excluded_by_id_and_when_they_were_seen(shop: Client) -> None:

@@ -76,6 +76,24 @@ def play(pump: Pump, visits: int, first: int = 0, users: int = 12) -> LocalNode:
     return node
 
 
+def test_a_snapshot_at_the_end_holds_users_whose_rows_wait_behind_one_who_is_forgotten(
+    pump: Pump,
+) -> None:
+    """To forget somebody begins a snapshot of its own, whose rows are not all written at once."""
+    node = play(pump, 60, users=40)
+    node.snapshot()
+    pump.run()
+    node = play(pump, 40, 60, users=40)
+    node.forget_user("user-3")
+    node.snapshot()
+    write(node)
+    before = state(node)
+    assert state(reopened(pump)) == before
+    kept = [row for row, _ in rows(pump.locals["s0"])]
+    assert set(kept) == set(range(40))
+    assert kept.count(3) == 1, "nothing of an earlier snapshot"
+
+
 def test_a_restart_between_any_two_parts_leads_to_the_same_state(pump: Pump) -> None:
     """In turn from the log alone and from a snapshot that was taken there, after ever more parts."""
     play(pump, 20)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fclub
-from fclub.errors import FclubError, InvalidFile, StoreInUse
+from fclub.errors import FclubError, InvalidFile, NotStored, StoreInUse
 from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import check_store, local_node
@@ -148,7 +148,7 @@ def test_a_store_without_a_generator_goes_on_with_the_one_it_had(tmp_path: Path)
 def test_a_transaction_is_whole_or_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path / "a.db", "local")
     good = ("INSERT INTO users VALUES (?, ?)", (0, "ann"))
-    with pytest.raises(sqlite3.Error):
+    with pytest.raises(NotStored, match="cannot be written: no such table"):
         store.write([good, ("INSERT INTO nowhere VALUES (1)", ())])
     assert store.reader.execute("SELECT count(*) FROM users").fetchone() == (0,)
     store.write([good])

@@ -10,15 +10,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fclub.errors import UnknownName
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.privacy.ledger import read_ledger
-from fclub.privacy.levels import LEVELS, Level
+from fclub.privacy.levels import EVENT, LEVELS, USER, Level
 from fclub.privacy.mechanisms import plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
+from fclub.privacy.slots import SlotPlan
+from fclub.protocol.plus.private import PrivatePlusConstants, UserFamily
+from fclub.protocol.seam import Shape
 from fclub.service.store.books import read_books
 from fclub.service.store.store import is_store
 
 app = typer.Typer(add_completion=False)
+
+EXAMPLES = """Examples: fclub privacy --epsilon 4 · fclub privacy --ledger shop.db ·
+fclub privacy --unit event --delta 0.1 --constant 0.7071"""
 
 
 def _show(rows: dict[str, object], as_json: bool) -> None:
@@ -71,39 +78,38 @@ def _explain(level: Level) -> str:
     return f"protects {level.protects}\ngiven {level.given}\nfor {level.qualifies}\nrefuses {forbids}"
 
 
-@app.command("privacy", epilog="Example: fclub privacy --epsilon 1 --delta 0.1 --constant 0.7071")
-def privacy(
-    epsilon: float = typer.Option(1.0, help="Budget ε."),
-    delta: float | None = typer.Option(None, help="Budget δ (default 0.1), or δ to read a ledger at."),
-    mechanism: str = typer.Option("increments", help="increments or tree."),
-    constant: float | None = typer.Option(
-        None, help="Value of the last feature if all items share it; rewards are then centred."
-    ),
-    dim: int = typer.Option(10, help="Length of the features."),
-    relief: float = typer.Option(2.0, help="How much more noise the constant's own entries get."),
-    first: int = typer.Option(16, help="Observations before the first release."),
-    ratio: float = typer.Option(2.0, help="Growth of the count from release to release."),
-    ledger: Annotated[
-        Path | None, typer.Option(help="A ledger file or a local server's store.")
-    ] = None,
-    levels: bool = typer.Option(False, "--levels", help="Explain the guarantee levels."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
-) -> None:
-    """Noise for a budget, or the budget that a ledger has spent."""
-    if levels:
-        _show({level.name: _explain(level) for level in LEVELS.values()}, as_json)
-        return
-    if ledger is not None:
-        _show(_spent(ledger, delta), as_json)
-        return
-    domain = Domain()
-    if constant is not None:
-        domain = Domain(1.0, -CENTRE, 1.0 - CENTRE, constant, relief)
-    at = 0.1 if delta is None else delta
-    plan = plan_stream(epsilon, at, domain, dim, mechanism, first, ratio)
-    answer: dict[str, object] = {
+def _slots(epsilon: float, delta: float, dim: int) -> dict[str, object]:
+    """The plan that a server of `cdp-fclub-plus` has for this budget."""
+    constants = PrivatePlusConstants(epsilon=epsilon, delta=delta)
+    plan, last = UserFamily(constants, Shape(dim, clusters=1)).slots, constants.slots - 1
+    return {
+        "unit": USER,
+        "budget": [epsilon, delta],
+        "mu": plan.mu,
+        "epsilon_at_1e-5": epsilon_of(plan.mu, STRICT_DELTA, plan.mechanism.distance(plan.releases)),
+        "distance": plan.mechanism.distance(plan.releases),
+        "releases": plan.releases,
+        "first_release": _release(plan, 0),
+        "last_release": _release(plan, last),
+    }
+
+
+def _release(plan: SlotPlan, slot: int) -> dict[str, object]:
+    return {
+        "visits_per_user": plan.visits[slot],
+        "contribution": plan.most(slot),
+        "std": plan.noise(slot),
+    }
+
+
+def _stream(
+    epsilon: float, delta: float, domain: Domain, dim: int, mechanism: str, first: int, ratio: float
+) -> dict[str, object]:
+    plan = plan_stream(epsilon, delta, domain, dim, mechanism, first, ratio)
+    return {
+        "unit": EVENT,
         "mechanism": mechanism,
-        "budget": [epsilon, at],
+        "budget": [epsilon, delta],
         "mu": plan.mu,
         "epsilon_at_1e-5": epsilon_of(plan.mu, STRICT_DELTA, plan.distance),
         "distance": plan.distance,
@@ -112,4 +118,49 @@ def privacy(
         "std": plan.mechanism.std,
         "last_std": plan.last_std,
     }
-    _show(answer, as_json)
+
+
+OF_STREAMS = "Unit event: "
+
+
+@app.command("privacy", epilog=EXAMPLES)
+def privacy(
+    epsilon: float = typer.Option(1.0, help="Budget ε."),
+    delta: float | None = typer.Option(None, help="Budget δ (default 1e-5), or δ to read a ledger at."),
+    unit: str = typer.Option(
+        USER,
+        help="Whose data the promise is about: user (all data of one, as cdp-fclub-plus has it by "
+        "default) or event (one observation, as the paper has it).",
+    ),
+    dim: int = typer.Option(10, help="Length of the features."),
+    mechanism: str = typer.Option("increments", help=OF_STREAMS + "increments or tree."),
+    constant: float | None = typer.Option(
+        None,
+        help=OF_STREAMS + "value of the last feature if all items share it; rewards are then centred.",
+    ),
+    relief: float = typer.Option(
+        2.0, help=OF_STREAMS + "how much more noise the constant's own entries get."
+    ),
+    first: int = typer.Option(16, help=OF_STREAMS + "observations before the first release."),
+    ratio: float = typer.Option(2.0, help=OF_STREAMS + "growth of the count from release to release."),
+    ledger: Annotated[
+        Path | None, typer.Option(help="A ledger file or a local server's store.")
+    ] = None,
+    levels: bool = typer.Option(False, "--levels", help="Explain the guarantee levels."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Noise for a budget, or the budget that a ledger has spent."""
+    at = STRICT_DELTA if delta is None else delta
+    if levels:
+        _show({level.name: _explain(level) for level in LEVELS.values()}, as_json)
+    elif ledger is not None:
+        _show(_spent(ledger, delta), as_json)
+    elif unit == USER:
+        _show(_slots(epsilon, at, dim), as_json)
+    elif unit == EVENT:
+        domain = Domain()
+        if constant is not None:
+            domain = Domain(1.0, -CENTRE, 1.0 - CENTRE, constant, relief)
+        _show(_stream(epsilon, at, domain, dim, mechanism, first, ratio), as_json)
+    else:
+        raise UnknownName("unit", unit, [EVENT, USER])

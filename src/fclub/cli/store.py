@@ -106,7 +106,7 @@ def forget(
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Remove all that is stored of a user; the server must not run (a running one is asked by HTTP)."""
-    gone, ledger = forget_user(path, user)
+    gone, ledger, erased = forget_user(path, user)
     promise, under = None, "exactly"
     if ledger is not None:
         (epsilon, delta), level = ledger.claimed, ledger.level.name
@@ -114,9 +114,11 @@ def forget(
         under = f"under (ε={epsilon:g}, δ={delta:g}), level {level}"
     if as_json:
         told = {"observations": gone.observations, "released": gone.released, "promise": promise}
-        typer.echo(json.dumps(told))
+        typer.echo(json.dumps(told | {"erased": erased}))
         return
     typer.echo(
         f"forgotten, with {gone.observations} observations; at most {gone.released} of them are in "
         f"sums that have left {under} and cannot be taken back"
     )
+    if not erased:
+        typer.echo("somebody reads the store: old bytes stay in its -wal file until its server starts")

@@ -11,9 +11,7 @@ from fclub.core.packing import flatten, rebuild
 from fclub.core.plus.beliefs import VARIANCE, MeanNews, TypeRules
 from fclub.core.plus.evidence import Noise
 from fclub.core.plus.type_noise import NoisedTypes, blend, information_of, probabilities, rows_of
-from fclub.core.plus.type_rounds import keep
 from fclub.core.plus.type_sums import TypeSums, know_users
-from fclub.core.statistics import replace_reward
 from fclub.core.types import Floats, Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.ledger import Stream
@@ -22,8 +20,9 @@ from fclub.protocol.link import Uplink
 from fclub.protocol.messages import Message
 from fclub.protocol.plus.event_releases import EventReleases
 from fclub.protocol.plus.messages import Shares
+from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.releases import variances_by_entry
-from fclub.protocol.plus.type_local import Crowd, TypeLocal
+from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.plus.type_messages import (
     TypeDigest,
     TypeNews,
@@ -59,8 +58,7 @@ class EventLocal(TypeLocal):
     def observe(self, row: int, x: Vector, y: float) -> None:
         """On the grid, as everything is that noise is added to."""
         snapped, centred = snap(x, self.domain.constant or 0.0), on_grid(y - self.centre)
-        keep(self.users, self.crowd.squares, row, snapped, centred)
-        self.seen += 1
+        self.people.observe(row, snapped, centred)
 
     def withhold(self, row: int, x: Vector, y: float) -> None:
         """All that is learned is released: what must not be is not learned."""
@@ -69,7 +67,7 @@ class EventLocal(TypeLocal):
         """On the grid, too."""
         told = on_grid(old - self.centre), on_grid(new - self.centre)
         snapped = snap(x, self.domain.constant or 0.0)
-        replace_reward(self.users, self.crowd.squares, row, snapped, *told)
+        self.people.replace(row, snapped, *told)
         self._known = None
 
     def add_user(self) -> int:
@@ -92,7 +90,7 @@ class EventLocal(TypeLocal):
     def _release(self, releases: EventReleases) -> None:
         population = TypeSums.zeros(self.rules.types, self.rules.dim)
         people, weights = np.flatnonzero(self.counts > 0), np.zeros_like(self.before)
-        known = know_users(self.model, self.users, self.crowd.squares, people, population)
+        known = know_users(self.model, self.users, self.people.crowd.squares, people, population)
         self._known = known, population
         probabilities(self.model, known, weights)
         self._note_moves(weights)

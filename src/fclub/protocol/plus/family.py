@@ -32,6 +32,7 @@ from fclub.protocol.plus import messages
 from fclub.protocol.plus.global_server import PlusGlobal
 from fclub.protocol.plus.growing import GrowingLocal
 from fclub.protocol.plus.local_server import PlusLocal
+from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.releases import (
     ExactReleases,
     PrivateReleases,
@@ -39,7 +40,7 @@ from fclub.protocol.plus.releases import (
     variances_by_entry,
 )
 from fclub.protocol.plus.rules import PlusRules
-from fclub.protocol.plus.type_local import Crowd, TypeLocal
+from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.seam import (
     Constants,
     Forecast,
@@ -263,9 +264,9 @@ class PlusRounds:
             return gaussians
         parts = zip(*(server.model for server in self._types), strict=True)
         model = TypeModel(*(np.concatenate(part) for part in parts))
-        recent = _stacked([server.recent for server in self._types])
+        recent = _stacked([server.people.recent for server in self._types])
         first = self._types[0]
-        return PlusRound(gaussians, model, self._model_of, first.exploration, recent, first.kept)
+        return PlusRound(gaussians, model, self._model_of, first.exploration, recent, first.people.kept)
 
     def count_events(self, state: MixtureRound | PlusRound) -> None:
         """Nothing is sent between blocks."""
@@ -276,7 +277,7 @@ class PlusRounds:
             start = 0
             for server in self._types:
                 stop = start + len(server.counts)
-                server.recent = state.recent.slice(start, stop)
+                server.people.recent = state.recent.slice(start, stop)
                 start = stop
 
 

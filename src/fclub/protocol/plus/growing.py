@@ -12,8 +12,9 @@ from fclub.privacy.slots import SlotPlan
 from fclub.protocol.messages import Message
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Shares
+from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.slots import period_start
-from fclub.protocol.plus.type_local import Crowd, TypeLocal
+from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.plus.type_messages import Released
 from fclub.protocol.plus.user_local import UserLocal
 from fclub.protocol.seam import USERS, Beginning, Bound, LocalOverview, Outlook, Slotted, State
@@ -23,19 +24,17 @@ class GrowingLocal:
     """A server of clusters that becomes a server of types when it has more than `few` users.
 
     It keeps everything that it knows of its users, and never goes back. What it had asked the global
-    server as a server of clusters may still be answered: that answer is no longer of use.
+    server as a server of clusters may still be answered: such answers are no longer of use.
     """
 
     def __init__(self, clusters: PlusLocal, few: int, with_types: Callable[[Crowd], TypeLocal]) -> None:
         self.few, self._with_types = few, with_types
         self.server: PlusLocal | TypeLocal = clusters
         self._clusters: PlusLocal | None = clusters
-        self._outdated = 0
 
     def add_user(self) -> int:
         row = self.server.add_user()
         if self._clusters is not None and row >= self.few:
-            self._outdated = int(self.server.unanswered)
             self._grow(self._clusters)
         return row
 
@@ -48,10 +47,8 @@ class GrowingLocal:
         return self._with_types(crowd)
 
     def receive(self, message: Message) -> None:
-        if self._outdated and isinstance(message, Shares):
-            self._outdated = 0
-            return
-        self.server.receive(message)
+        if self._clusters is not None or not isinstance(message, Shares):
+            self.server.receive(message)
 
     def recommend(self, row: int, items: Matrix) -> int:
         return self.server.recommend(row, items)
@@ -80,8 +77,6 @@ class GrowingLocal:
         return self.server.used
 
     def begin(self, beginning: Beginning) -> None:
-        """Answers to what was asked in another session do not come any more."""
-        self._outdated = 0
         self.server.begin(beginning)
 
     def bound(self, row: int) -> Bound:
@@ -155,12 +150,11 @@ class GrowingLocal:
 
     def state(self) -> State:
         arrays, values = self.server.state()
-        return arrays, values | {"types": self._clusters is None, "outdated": self._outdated}
+        return arrays, values | {"types": self._clusters is None}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         if values.get("types") and self._clusters is not None:
             self._grow(self._clusters)
-        self._outdated = int(values.get("outdated", 0))
         self.server.restore(arrays, values)
 
 

@@ -32,9 +32,10 @@ from fclub.protocol.plus.family import (
 )
 from fclub.protocol.plus.growing import GrowingLocal, GrowingUsers
 from fclub.protocol.plus.local_server import PlusLocal
+from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.releases import ExactReleases
 from fclub.protocol.plus.slots import SlotReleases
-from fclub.protocol.plus.type_local import Crowd, TypeLocal
+from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.plus.user_global import UserGlobal
 from fclub.protocol.plus.user_local import UserLocal
 from fclub.protocol.seam import Constants, Place, Price, Rehearsal, Shape

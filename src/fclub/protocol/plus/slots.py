@@ -126,7 +126,14 @@ class SlotReleases:
 
     @property
     def used(self) -> int:
-        return self.period * PERIOD + self.following
+        """Up to which number slots may have left; the one that is being computed has not."""
+        following = self.following if self.open is None else self.open.slot
+        return self.period * PERIOD + following
+
+    def abandon(self) -> None:
+        """Whether another copy of this store has sent the slot that is being computed, others know."""
+        if self.open is not None:
+            self.following, self.open = self.open.slot, None
 
     def forgo(self, used: int, users: Packed, visits: int) -> None:
         """Everything up to this number is used, by whomever; another period may have begun."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fclub.core.packing import flatten, rebuild, with_room, with_row
+from fclub.core.packing import flatten, rebuild
 from fclub.core.plus.beliefs import (
     Beliefs,
     MeanNews,
@@ -19,11 +19,10 @@ from fclub.core.plus.beliefs import (
     tell_beliefs,
     write_model,
 )
-from fclub.core.plus.fading import fade_in, mean_weight
 from fclub.core.plus.type_model import TypeModel
-from fclub.core.plus.type_rounds import keep, know_user, means_by_types, recommend_by_types
+from fclub.core.plus.type_rounds import know_user, means_by_types, recommend_by_types
 from fclub.core.plus.type_sums import VISITS, Known, TypeSums, inform, know_users, sum_types
-from fclub.core.statistics import Packed, Statistics, replace_reward
+from fclub.core.statistics import Packed, Statistics
 from fclub.core.types import Counts, Floats, Indices, Labels, Matrix, Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.ledger import Stream
@@ -31,6 +30,7 @@ from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.link import Uplink
 from fclub.protocol.messages import Message, PhaseStart
 from fclub.protocol.phase import GeometricClock
+from fclub.protocol.plus.people import Crowd, People
 from fclub.protocol.plus.type_messages import (
     TypeDigest,
     TypeNews,
@@ -63,23 +63,6 @@ FIRST_PHASE = 0.1
 """Visits, as a mean over the users of a server, before which there is little to learn of types."""
 
 
-class Crowd(NamedTuple):
-    """What is kept of each user: statistics of centred rewards, and the sum of their squares."""
-
-    users: Packed
-    squares: Floats
-
-    def copy(self, start: int, stop: int) -> Crowd:
-        """Some rows, which nothing changes any more."""
-        return Crowd(self.users.slice(start, stop).copy(), self.squares[start:stop].copy())
-
-
-class Types(NamedTuple):
-    """The most probable type of every user."""
-
-    labels: Labels
-
-
 @dataclass
 class Pass:
     """Users are added up in parts: rows below `following` are in the sums, or about to be.
@@ -107,8 +90,7 @@ class TypeLocal:
     with the data that it has when its part is taken. Otherwise all are added at once, which gives the
     same bits if nothing happens between the parts.
 
-    With `kept` < 1 users are served from `recent`, what is left of observations that fade; the sums are
-    made of all of them.
+    Where observations fade, users are served from what is left of them; sums are made of all.
     """
 
     in_parts = False
@@ -124,13 +106,7 @@ class TypeLocal:
         clock: GeometricClock | None = None,
         kept: float = 1.0,
     ) -> None:
-        self.crowd = self.room = crowd
-        self.kept, self.recent = kept, Packed.zeros(0, rules.dim)
-        if kept < 1.0:
-            self.recent = crowd.users.copy()
-        self._recent_room = self.recent
-        self.types = self.types_room = Types(np.zeros(len(crowd.squares), dtype=np.int32))
-        self.seen = int(crowd.users.counts.sum())
+        self.people = People(crowd, rules.types, kept)
         self.rules, self.exploration, self.share = rules, exploration, share
         self.domain, self.link, self.clock = domain, link, clock
         self.centre = CENTRE if domain.constant is not None else 0.0
@@ -144,21 +120,6 @@ class TypeLocal:
         self._known: tuple[Known, TypeSums] | None = None
         self._pass: Pass | None = None
         self.news: MeanNews | None = None
-        self._members = self._count_members(0, len(self.labels))
-
-    def _count_members(self, start: int, stop: int) -> Counts:
-        """Of these rows: users and observations of every type."""
-        labels, types = self.labels[start:stop], self.rules.types
-        users = np.bincount(labels, minlength=types)
-        own = np.bincount(labels, weights=self.counts[start:stop], minlength=types)
-        return np.stack([users, own.astype(np.int64)])
-
-    @property
-    def members(self) -> Counts:
-        """Users and observations of every type; a live server has counted on the way."""
-        if self.clock is None:
-            return self._count_members(0, len(self.labels))
-        return self._members
 
     def _believe(self, beliefs: Beliefs) -> None:
         self.beliefs = beliefs
@@ -166,25 +127,20 @@ class TypeLocal:
 
     @property
     def users(self) -> Packed:
-        return self.crowd.users
-
-    @property
-    def serving(self) -> Packed:
-        """What users are served from."""
-        return self.users if self.kept == 1.0 else self.recent
+        return self.people.users
 
     @property
     def labels(self) -> Labels:
-        return self.types.labels
+        return self.people.labels
 
     @property
     def counts(self) -> Counts:
-        return self.users.counts
+        return self.people.counts
 
     @property
     def observations(self) -> int:
         """In a simulation others write into these arrays; a live server has counted."""
-        return int(self.counts.sum()) if self.clock is None else self.seen
+        return int(self.counts.sum()) if self.clock is None else self.people.seen
 
     @property
     def waiting(self) -> int:
@@ -213,45 +169,29 @@ class TypeLocal:
     def theta(self) -> Floats:
         """Estimates of rewards as they are; what was learned from are centred ones."""
         theta = np.empty_like(self.users.moment)
-        means_by_types(self.model, self.serving, theta)
+        means_by_types(self.model, self.people.serving, theta)
         if self.domain.constant is not None:
             theta[:, -1] += CENTRE / self.domain.constant
         return theta
 
     def add_user(self) -> int:
         """A user of whom nothing is known is served by what is known of all."""
-        self.crowd, self.room = with_row(self.crowd, self.room)
-        self.types, self.types_room = with_row(self.types, self.types_room)
-        if self.kept < 1.0:
-            self.recent, self._recent_room = with_row(self.recent, self._recent_room)
-        self.labels[-1] = np.argmax(self.beliefs.users)
-        self._members[0, self.labels[-1]] += 1
-        return len(self.labels) - 1
+        return self.people.add(int(np.argmax(self.beliefs.users)))
 
     def recommend(self, row: int, items: Matrix) -> int:
         told = self.exploration, 1.0 - self.centre
-        return recommend_by_types(self.model, 0, self.serving, row, items, *told)
+        return recommend_by_types(self.model, 0, self.people.serving, row, items, *told)
 
     def observe(self, row: int, x: Vector, y: float) -> None:
-        keep(self.users, self.crowd.squares, row, x, y - self.centre)
-        if self.kept < 1.0:
-            fade_in(self.recent, row, x, y - self.centre, self.kept)
-        self.seen += 1
-        self._members[1, self.labels[row]] += 1
+        self.people.observe(row, x, y - self.centre)
 
     def withhold(self, row: int, x: Vector, y: float) -> None:
         """Exact sums promise nothing."""
         self.observe(row, x, y)
 
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
-        """What users' data say is worked out anew in the next phase.
-
-        How old the observation is is not kept: of what fades, it is taken for an average one.
-        """
-        told = old - self.centre, new - self.centre
-        change = replace_reward(self.users, self.crowd.squares, row, x, *told)
-        if self.kept < 1.0:
-            self.recent.moment[row] += mean_weight(int(self.counts[row]), self.kept) * change
+        """What users' data say is worked out anew in the next phase."""
+        self.people.replace(row, x, old - self.centre, new - self.centre)
         self._known = None
 
     @property
@@ -281,7 +221,7 @@ class TypeLocal:
 
     def bound(self, row: int) -> Bound:
         mean, covariance = np.empty(self.rules.dim), np.empty((self.rules.dim, self.rules.dim))
-        know_user(self.model, 0, self.serving, row, mean, covariance)
+        know_user(self.model, 0, self.people.serving, row, mean, covariance)
         return Bound(mean, covariance, self.exploration, self.centre, 1.0 - self.centre)
 
     def stored(self, row: int) -> Statistics:
@@ -290,14 +230,8 @@ class TypeLocal:
     def forget(self, row: int) -> int:
         """The next sums do without this user; types have moved by earlier ones, and stay there."""
         released = int(self.counts[row]) if self.ids else 0
-        self.seen -= int(self.counts[row])
-        self._members -= self._count_members(row, row + 1)
-        self.users.clear(row)
-        self.crowd.squares[row] = 0.0
-        if self.kept < 1.0:
-            self.recent.clear(row)
-        self.labels[row], self._known = np.argmax(self.beliefs.users), None
-        self._members += self._count_members(row, row + 1)
+        self.people.forget(row, int(np.argmax(self.beliefs.users)))
+        self._known = None
         if self._pass is not None:
             self._pass = self._new_pass()
         return released
@@ -357,7 +291,7 @@ class TypeLocal:
         if start == stop:
             self._finish(added.sums)
             return nothing
-        crowd, beliefs, model = self.crowd.copy(start, stop), self.beliefs, self.model
+        crowd, beliefs, model = self.people.crowd.copy(start, stop), self.beliefs, self.model
         labels, added.following = self.labels[start:stop].astype(np.int64), stop
 
         def add() -> None:
@@ -371,24 +305,20 @@ class TypeLocal:
 
     def _note_types(self, added: Pass) -> None:
         if added.found is not None:
-            start, stop = added.first, added.first + len(added.found)
-            self._members -= self._count_members(start, stop)
-            self.labels[start:stop] = added.found
-            self._members += self._count_members(start, stop)
+            self.people.label(added.first, added.found)
             added.found = None
 
     def _add_all(self, added: Pass) -> None:
         """What users' data say does not change within a phase unless there are new data."""
         if self._known is None or self._known[1].scalars[VISITS] != self.observations:
             people = np.flatnonzero(self.counts > 0)
-            known = know_users(self.model, self.users, self.crowd.squares, people, added.sums)
+            known = know_users(self.model, self.users, self.people.crowd.squares, people, added.sums)
             self._known = known, TypeSums(*(array.copy() for array in added.sums))
         known, population = self._known
         sums, beliefs = TypeSums(*(array.copy() for array in population)), self.beliefs
         labels, told = self.served_by, (beliefs.centres, beliefs.within, beliefs.own)
         sum_types(self.model, known, *told, labels, sums)
-        self.labels[:] = labels
-        self._members = self._count_members(0, len(labels))
+        self.people.label(0, labels)
         self._finish(sums)
 
     def _finish(self, sums: TypeSums) -> None:
@@ -423,15 +353,8 @@ class TypeLocal:
         if self.step == EXCHANGES - 1:
             beliefs = move_population(beliefs, total, self.rules, self.news)
             self._known = None
-            self._expect(int(np.argmax(beliefs.users)))
+            self.people.expect(int(np.argmax(beliefs.users)))
         self._believe(beliefs)
-
-    def _expect(self, label: int) -> None:
-        """Users of whom nothing is known are counted with the most common type."""
-        unknown = np.flatnonzero(self.counts == 0)
-        self._members[0] -= np.bincount(self.labels[unknown], minlength=self.rules.types)
-        self.labels[unknown] = label
-        self._members[0, label] += len(unknown)
 
     def _adopt(self, message: TypeNews) -> None:
         """Move types by the sums of all servers, and send the next ones.
@@ -455,7 +378,7 @@ class TypeLocal:
 
     def overview(self) -> list[LocalOverview]:
         types, told = self.rules.types, bool(self.ids)
-        users, own = self.members
+        users, own = self.people.count() if self.clock is None else self.people.members
         sent, beliefs = np.rint(self.sums.visits) * told, self.beliefs
         weights = (beliefs.users + 1.0) / (beliefs.users + 1.0).sum()
         return [
@@ -476,10 +399,7 @@ class TypeLocal:
 
     @property
     def by_user(self) -> tuple[str, ...]:
-        return tuple(flatten(self.crowd, "crowd.") | self._fading())
-
-    def _fading(self) -> dict[str, Any]:
-        return flatten(self.recent, "recent.") if self.kept < 1.0 else {}
+        return self.people.by_user
 
     @property
     def outlook(self) -> Outlook:
@@ -491,14 +411,14 @@ class TypeLocal:
 
     def state(self) -> State:
         """A part that was taken must have been added before."""
-        arrays = flatten(self.crowd, "crowd.") | flatten(self.beliefs, "beliefs.") | self._fading()
+        arrays = flatten(self.beliefs, "beliefs.")
         arrays |= flatten(self.sums, "sums.") | flatten(self.others, "others.")
         following = None
         if self._pass is not None:
             self._note_types(self._pass)
             following = self._pass.following
             arrays |= flatten(self._pass.sums, "pass.")
-        return arrays | {"labels": self.labels}, {
+        return arrays | self.people.arrays(), {
             "phase": self.phase,
             "step": self.step,
             "sharing": self.sharing,
@@ -509,19 +429,9 @@ class TypeLocal:
         }
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        """Older files know no parts, and have longer labels; in others nothing has faded yet."""
-        if len(arrays["labels"]) == len(self.labels):
-            for name, array in flatten(self.crowd, "crowd.").items():
-                array[...] = arrays[name]
-        else:
-            self.crowd, self.room = with_room(rebuild(self.crowd, arrays, "crowd."))
-        if self.kept < 1.0:
-            faded = "recent.counts" in arrays
-            kept = rebuild(self.recent, arrays, "recent.") if faded else self.users.copy()
-            self.recent, self._recent_room = with_room(kept)
-        self.types, self.types_room = with_room(Types(arrays["labels"].astype(np.int32)))
-        self.seen, self._known, self._pass = int(self.counts.sum()), None, None
-        self._members = self._count_members(0, len(self.labels))
+        """Older files know no parts."""
+        self.people.restore(arrays)
+        self._known, self._pass = None, None
         self._believe(rebuild(self.beliefs, arrays, "beliefs."))
         self.sums, self.others = (
             rebuild(self.sums, arrays, "sums."),

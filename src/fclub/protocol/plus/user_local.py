@@ -19,8 +19,9 @@ from fclub.privacy.sensitivity import Domain
 from fclub.protocol.link import Uplink
 from fclub.protocol.messages import MAX_COUNT, Message, PhaseStart, triangle_of
 from fclub.protocol.phase import GeometricClock
+from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.slots import SlotReleases, period_start
-from fclub.protocol.plus.type_local import PART, Crowd, TypeLocal
+from fclub.protocol.plus.type_local import PART, TypeLocal
 from fclub.protocol.plus.type_messages import ReadTypes, Release, Released, read_types
 from fclub.protocol.seam import NOTHING, Beginning, Outlook, Slotted, State, nothing
 
@@ -137,11 +138,11 @@ class UserLocal(TypeLocal):
     def begin(self, beginning: Beginning) -> None:
         """Slots that either side knows to be used are; if the global server has lost them, all may be.
 
-        Only a process that ran before that loss knows better. A slot that is being computed is lost.
+        Only a process that ran before that loss knows better.
         """
         super().begin(beginning)
         if self.slots is not None:
-            self.slots.open = None
+            self.slots.abandon()
         self.forgo(beginning.used)
         if beginning.global_lost and not beginning.sure and self.slots is not None:
             self.slots.forgo_period()

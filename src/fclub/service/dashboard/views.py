@@ -82,7 +82,7 @@ class LocalView:
         return promise(ledger, float(self.model.parameters.get("period") or 0.0)) | {
             "server": cost(mu, *ledger.claimed, ledger.distance),
             "phases": len({stream.epoch for stream in ledger.streams.values()}),
-            "exhausted": ledger.exhausted,
+            "exhausted": self.node.exhausted,
             "open": len(open_now),
             "streams": [
                 {

@@ -274,9 +274,9 @@ class PrivacyView(msgspec.Struct, frozen=True):
     `spent` is for the most exposed observation, or user if that is the `unit`, at the claimed δ and at
     10⁻⁵. A user's data are then withdrawn; `spent_if_replaced` is for other data in their place.
     Both include `distance`, the total variation between discrete noise and a Gaussian's.
-    `unaccounted` are facts that leave without noise. `exhausted`: a stream was refused because of the
-    budget, and the server goes on learning for itself. `messages` have left so far, by kind.
-    `streams` are listed for an administrator.
+    `unaccounted` are facts that leave without noise. `exhausted`: the budget lets nothing more
+    leave in this period, and the server goes on learning for itself. `messages` have left so far, by
+    kind. `streams` are listed for an administrator.
     """
 
     messages: dict[str, int]

@@ -53,7 +53,7 @@ class Chooser:
         check_user(entry.user)
         if max(len(entry.items or ()), entry.count or 0) > self.max_items:
             raise TooLarge(f"at most {self.max_items} items may be offered or shown")
-        if entry.exclude_seen and self.node.changes.statements:
+        if entry.exclude_seen:
             # What was shown a moment ago has to be on disk before it can be read.
             await self.runner.commit()
         offer = self._offer(entry.items)

@@ -225,6 +225,7 @@ class LocalService:
     async def privacy_spent(self, request: Request) -> api.PrivacyView:
         """Streams may be users, and tell how often each was here: they are for administrators."""
         view = privacy_view(self.node.books)
+        view = msgspec.structs.replace(view, exhausted=self.node.exhausted)
         return view if self.gate.is_admin(request) else msgspec.structs.replace(view, streams=[])
 
     async def link(self, request: Request) -> api.LinkView:
@@ -249,8 +250,8 @@ class LocalService:
         for spent in privacy_view(self.node.books).spent:
             delta = f"{spent.delta:g}"
             gauge("fclub_privacy_epsilon", "ε spent at this δ.", spent.epsilon, delta=delta)
-        exhausted = float(self.node.books.exhausted)
-        gauge("fclub_privacy_exhausted", "1 once the budget has refused a stream.", exhausted)
+        exhausted = float(self.node.exhausted)
+        gauge("fclub_privacy_exhausted", "1 while the budget lets nothing more leave.", exhausted)
         self.monitor.count("fclub_observations_total", "Rewards in the store.", self.node.feedbacks)
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
@@ -259,7 +260,7 @@ class LocalService:
 
     async def health(self, request: Request) -> dict[str, Any]:
         uptime = round(time.time() - self.monitor.started, 3)
-        exhausted, health = self.node.books.exhausted, self.node.handshake.standing.health
+        exhausted, health = self.node.exhausted, self.node.handshake.standing.health
         return health | {"uptime_seconds": uptime, "privacy_exhausted": exhausted}
 
     async def ready(self, request: Request) -> Response:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from fclub.protocol.seam import Beginning
 from fclub.service.link.channel import Offer, Record
+from fclub.service.store.backup import INCARNATION_BYTES
 
-INCARNATION_BYTES = 16
 SESSION_BYTES = 16
 
 

@@ -18,6 +18,9 @@ from fclub.service.nodes.handshake import AGREED, ANOTHER_STORE, Handshake, Stan
 from fclub.service.nodes.node import Node, RecordedNoise
 from fclub.service.store.store import Store
 
+MOST_UNHEARD = 10_000
+"""Messages without a receipt; a question tells of each, and a broker takes a megabyte at a time."""
+
 
 class AgreeingNode(Node):
     """Releases nothing before both sides agree on where they stand."""
@@ -50,6 +53,11 @@ class AgreeingNode(Node):
         self._wait()
         record = self.channel.record(self.incarnation, self.marked, self.server.used)
         self.changes.letters.append((GLOBAL, self.handshake.ask(self.name, record)))
+
+    def _ask_in_time(self) -> None:
+        """Hold back what would make the question itself too long; later sums hold it as well."""
+        if self.handshake.frame is None:
+            self.hello()
 
     def _knocked(self) -> None:
         if not self._repeat_hello():
@@ -125,7 +133,8 @@ class AgreeingNode(Node):
         self.server.begin(beginning_of(offer, sure))
 
     def _agree(self, used: int) -> None:
-        """Go on; a slot that this process may still be granted is not given up."""
+        """Send again what was not heard, and go on; a slot that may be granted is not given up."""
+        self._send_again(self.channel)
         self._go_on()
         self._log("agree", GLOBAL, b"")
         self.handshake.standing, self.handshake.sure = Standing(AGREED), True
@@ -133,7 +142,6 @@ class AgreeingNode(Node):
         if server is not None and used - 1 > server.used:
             self._forgo(server, used - 1)
         self._ask_for_slot()
-        self._send_again(self.channel)
         early, self.handshake.early = self.handshake.early, {}
         for _, frame in sorted(early.items()):
             # What is refused now is not confirmed, so it comes again and is told then.

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fclub.errors import OtherSettings
+from fclub.errors import InvalidFile, OtherSettings
 from fclub.protocol.families import FAMILIES
 from fclub.service.settings import PROMISE, Model
 from fclub.service.store.store import Store
@@ -23,23 +23,39 @@ OTHER_RULES = (
 )
 
 
+NOT_REPLAYED = (
+    "was not closed, and its log leads elsewhere with other settings; it was last opened with {}: "
+    "start and stop it with those, then change them"
+)
+
+
 @contextmanager
 def bound_to(store: Store, model: Model) -> Iterator[None]:
     """Name the keys of the model if what the block fixes differs from what the store remembers."""
     try:
         yield
     except OtherSettings as error:
-        known = store.get(SETTINGS)
-        changes = list(_changes(msgspec.json.decode(known, type=Model), model)) if known else []
+        changes = _changes_since(store, model)
         if changes:
             raise OtherSettings(f"{store.path} was made with {'; '.join(changes)}") from error
         if "made with model = " in str(error):
             raise OtherSettings(f"{store.path} {OTHER_RULES.format(model.policy)}") from error
         raise
+    except InvalidFile as error:
+        changes = _changes_since(store, model)
+        if changes:
+            raise OtherSettings(f"{store.path} {NOT_REPLAYED.format('; '.join(changes))}") from error
+        raise
 
 
 def remember(store: Store, model: Model) -> None:
     store.note(SETTINGS, msgspec.json.encode(model).decode())
+
+
+def _changes_since(store: Store, model: Model) -> list[str]:
+    """What differs from the model that the store was last opened with."""
+    known = store.get(SETTINGS)
+    return list(_changes(msgspec.json.decode(known, type=Model), model)) if known else []
 
 
 def _changes(old: Model, new: Model) -> Iterator[str]:

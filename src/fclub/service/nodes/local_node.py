@@ -38,7 +38,7 @@ from fclub.service.link.channel import (
     decode_frame,
     encode_frame,
 )
-from fclub.service.nodes.agreeing import AgreeingNode
+from fclub.service.nodes.agreeing import MOST_UNHEARD, AgreeingNode
 from fclub.service.nodes.handshake import REFUSED, Standing
 from fclub.service.nodes.node import SNAPSHOT_EVERY, RecordedNoise, Work
 from fclub.service.store.books import Books
@@ -246,10 +246,15 @@ class LocalNode(AgreeingNode):
                     "this server has sent messages since in which that may be"
                 )
             x: Vector = np.frombuffer(shown.features).copy()
-            self.server.replace(shown.row, x, float(shown.reward or 0.0), reward)
-            body = struct.pack("<qdd", shown.row, float(shown.reward or 0.0), reward)
+            told = shown.row, float(shown.reward or 0.0), reward
+            self._replace(x, *told)
+            body = struct.pack("<qdd", *told)
             self._log("replace", "", body + x.tobytes())
         self.decisions.reward(key, reward, self.changes)
+
+    def _replace(self, x: Vector, row: int, old: float, new: float) -> None:
+        self.touched.add(row)
+        self.server.replace(row, x, old, new)
 
     def assume(self, before: float, reward: float) -> bool:
         """Let some decisions made before a time, whose reward has not come, count as this reward.
@@ -262,8 +267,9 @@ class LocalNode(AgreeingNode):
             if shown is not None and shown.reward is None and shown.row not in self._gone:
                 kind = "observe" if shown.era == self.era else "withhold"
                 x: Vector = np.frombuffer(shown.features).copy()
+                sent = self.books.sent  # what learning itself sends may hold it already
                 self._learn(kind, shown.row, x, reward, ASSUMED)
-                self.decisions.reward(key, reward, self.changes, 1 + self.books.sent)
+                self.decisions.reward(key, reward, self.changes, 1 + sent)
             self._assumed = key
         if keys:
             self.changes.note(ASSUMED, self._assumed.hex())
@@ -399,9 +405,17 @@ class LocalNode(AgreeingNode):
         """Drop some decisions made before a time; False if there are none. Feedback is unknown then."""
         return self.decisions.forget(before, self.changes)
 
+    @property
+    def exhausted(self) -> bool:
+        """Nothing more may leave: the budget has refused it, or all releases of the period are used."""
+        outlook = self.server.outlook
+        return self.books.exhausted or outlook.used == outlook.releases
+
     def take(self) -> Changes:
+        if self.channel.sent - self.channel.confirmed >= MOST_UNHEARD:
+            self._ask_in_time()
         changes = super().take()
-        changes.notices += self.books.news()
+        changes.notices += self.books.news(self.exhausted)
         return changes
 
     def committed(self, changes: Changes) -> None:
@@ -423,8 +437,8 @@ class LocalNode(AgreeingNode):
                 self._observe(kind, row, x, reward)
                 self.feedbacks += 1
             case "replace":
-                row, old, new = struct.unpack_from("<qdd", body)
-                self.server.replace(row, np.frombuffer(body, offset=24).copy(), old, new)
+                told = struct.unpack_from("<qdd", body)
+                self._replace(np.frombuffer(body, offset=24).copy(), *told)
             case "message":
                 self._apply(body)
             case _:

@@ -20,7 +20,7 @@ from fclub.errors import InvalidFile
 from fclub.privacy.noise import NoiseSource, NoNoise
 from fclub.protocol.seam import State
 from fclub.service.link.channel import Channel
-from fclub.service.link.sessions import INCARNATION_BYTES
+from fclub.service.store.backup import INCARNATION_BYTES
 from fclub.service.store.snapshots import ROWS_AT_ONCE, Snapshot, drop_unfinished, read_snapshot
 from fclub.service.store.store import Changes, Store
 
@@ -195,7 +195,8 @@ class Node(ABC):
     def snapshot(self) -> None:
         """Write the whole state now, so that the log before it is not needed any more."""
         self._settle()
-        self.save_some(None)
+        while self.save_some(None):
+            pass
         self._begin_saving()
         self.save_some(None)
 

@@ -156,13 +156,16 @@ def settings_of(store: Path) -> LocalSettings:
         raise InvalidFile(f"{store} is not the store of a local server of this version") from None
 
 
-def forget_user(store: Path, user: str) -> tuple[Forgotten, Ledger | None]:
-    """Forget a user of a server that does not run; returns also under which promise data have left."""
+def forget_user(store: Path, user: str) -> tuple[Forgotten, Ledger | None, bool]:
+    """Forget a user of a server that does not run.
+
+    Returns also under which promise data have left, and whether no byte is left in the store's files.
+    """
     node = local_node(settings_of(store), create=False)
     try:
         gone = node.forget_user(user)
         node.commit()
-        return gone, node.books.ledger
+        return gone, node.books.ledger, node.store.erased
     finally:
         node.store.close()
 
@@ -175,7 +178,7 @@ def global_node(settings: GlobalSettings) -> GlobalNode:
     def make() -> GlobalNode:
         with bound_to(store, settings.model):
             store.fix("model", fingerprint)
-        node = GlobalNode(settings.servers, family, store)
+            node = GlobalNode(settings.servers, family, store)
         remember(store, settings.model)
         return node
 

@@ -60,10 +60,10 @@ class Books:
         """The budget does not allow what was to be released; the server only learns for itself."""
         return self.ledger is not None and self.ledger.exhausted
 
-    def news(self) -> list[str]:
+    def news(self, exhausted: bool) -> list[str]:
         """Log it once for the operator."""
-        told, self._told = self._told, self.exhausted
-        return ["privacy budget used up: no new stream is released"] if self.exhausted > told else []
+        told, self._told = self._told, exhausted
+        return ["privacy budget used up: nothing more is released"] if exhausted > told else []
 
     def recover(self, entries: int, sent: int) -> None:
         """Take up the entries and messages that a snapshot knows of."""

@@ -16,6 +16,7 @@ class Sent(NamedTuple):
     """One message: its number among all, when it was made, in which session, and what was in it.
 
     `charged` names the streams of the ledger that were entered for it; None where nothing is claimed.
+    Of `confirmed` the store knows only in the present session.
     """
 
     number: int
@@ -25,7 +26,7 @@ class Sent(NamedTuple):
     clusters: int
     observations: int
     charged: list[str] | None
-    confirmed: bool
+    confirmed: bool | None
 
 
 def read_sent(path: Path) -> list[Sent]:
@@ -36,11 +37,13 @@ def read_sent(path: Path) -> list[Sent]:
         with closing(read_only(path)) as store:
             claimed = store.execute("SELECT 1 FROM meta WHERE key = 'ledger'").fetchone() is not None
             (waiting,) = store.execute("SELECT count(*) FROM outbox").fetchone()
+            begun = store.execute("SELECT value FROM meta WHERE key = 'begun'").fetchone()
             entries = store.execute("SELECT frame, event FROM ledger ORDER BY entry").fetchall()
             columns = "sequence, made, session, kind, clusters, observations"
             rows = store.execute(f"SELECT {columns} FROM sent ORDER BY sequence").fetchall()
     except sqlite3.Error as error:
         raise InvalidFile(f"{path} is of an earlier version: start its server once ({error})") from None
+    now = json.loads(begun[0])["session"] if begun else 0
     charged: dict[int, list[str]] = {}
     for frame, event in entries:
         charged.setdefault(frame, []).append(json.loads(event)["stream"])
@@ -53,7 +56,7 @@ def read_sent(path: Path) -> list[Sent]:
             clusters=clusters,
             observations=observations,
             charged=sorted(set(charged.get(number, []))) if claimed else None,
-            confirmed=place < len(rows) - waiting,
+            confirmed=place < len(rows) - waiting if session == now else None,
         )
         for place, (number, made, session, kind, clusters, observations) in enumerate(rows)
     ]
@@ -67,6 +70,6 @@ def in_words(sent: Sent) -> str:
     cost = "exactly, without noise"
     if sent.charged is not None:
         cost = f"noise charged to {', '.join(sent.charged)}" if sent.charged else "released before"
-    heard = "" if sent.confirmed else "; not confirmed yet"
+    heard = {True: "", False: "; not confirmed yet", None: "; of an earlier session"}[sent.confirmed]
     told = f"; {cost}" if sent.clusters else ""
     return f"{sent.kind} with {holds}{told}{heard}"

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fclub.errors import InvalidFile, OtherSettings
+from fclub.errors import InvalidFile, NotStored, OtherSettings
 from fclub.service.store.lock import PRIVATE, Lock
 
 VERSION = 8
@@ -281,8 +281,11 @@ class Store:
 
     def write(self, statements: list[Statement]) -> None:
         """All of them or none, on disk when this returns."""
-        self.stage(statements)
-        self.commit()
+        try:
+            self.stage(statements)
+            self.commit()
+        except sqlite3.OperationalError as error:
+            raise NotStored(f"{self.path} cannot be written: {error}") from error
 
     def stage(self, statements: list[Statement]) -> None:
         """Open a transaction with these statements; nothing is visible before `commit`."""
