@@ -30,7 +30,8 @@ REFERENCE = ROOT / "docs" / "reference"
 OTHER_ROUTES = {
     "/": "The dashboard; needs no token, holds no data.",
     "/static/{name}": "Files of the dashboard; needs no token.",
-    "/v1/live": "Server-sent events: `history`, then `now` once a second.",
+    "/v1/live": "Server-sent events: `history`, then `now` once a second. "
+    "A local server wants an admin token.",
     "/v1/visitors": "Simulated visitors tell what several policies earned on the same visits.",
     "/metrics": "Numbers for Prometheus.",
     "/openapi.json": "This description, for machines; needs no token.",
@@ -122,7 +123,8 @@ def _meanings(kind: Any) -> dict[str, str]:
             assert isinstance(body, ast.ClassDef)
             for field, text in pairwise(body.body):
                 if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                    found[ast.unparse(field.target)] = str(ast.literal_eval(text.value))
+                    said = str(ast.literal_eval(text.value))
+                    found[ast.unparse(field.target)] = " ".join(said.split())
     return found
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fclub.cli.parameters import parse_parameters
+from fclub.cli.parameters import PROMISE, WORLD, parse_parameters
 from fclub.errors import InvalidSetting
 
 
@@ -23,6 +23,12 @@ def test_a_value_has_the_type_of_the_default() -> None:
     environment, policies = parse_parameters(entries, ["fclub-plus"], "ratings")
     assert environment == {"path": "2024", "users": 12}
     assert policies == {"fclub-plus": {"share": False, "prior": 1.0}}
+
+
+def test_help_begins_with_a_capital_but_keeps_greek_letters() -> None:
+    assert PROMISE["epsilon"].help == "ε that is promised."
+    assert PROMISE["delta"].help == "δ that is promised."
+    assert WORLD["users"].help == "Number of users."
 
 
 @pytest.mark.parametrize("text", ["no", "banana", "", "2"])

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from fclub.cli.local import app
 from fclub.config import Privacy
 from fclub.errors import InvalidSetting, OtherSettings, PrivacyError, UnknownName
 from fclub.policies.registry import make_policy
@@ -162,6 +164,13 @@ def test_tokens() -> None:
         assert not guard.allows(b"", "application")
     with pytest.raises(InvalidSetting, match=r"http\.tokens"):
         Guard(Http())
+
+
+def test_a_new_token_comes_with_its_hash_and_where_that_goes() -> None:
+    first, second = CliRunner().invoke(app, ["--new-token"]).output.splitlines()
+    where, _, told = second.partition(": ")
+    assert told == hash_token(first.rpartition(" ")[2])
+    assert where == "hash (for http.tokens or http.admin_tokens)"
 
 
 EVENT = Model(dim=3, parameters={"unit": "event"})

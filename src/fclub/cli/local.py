@@ -42,7 +42,8 @@ def local(
     if token:
         secret = new_token()
         typer.echo(
-            f"token (for the application): {secret}\nhash (for http.tokens): {hash_token(secret)}"
+            f"token (for the application or administrator): {secret}\n"
+            f"hash (for http.tokens or http.admin_tokens): {hash_token(secret)}"
         )
         return
     own = {

@@ -35,7 +35,9 @@ def environment_option() -> Any:
 
 def declared_option(row: Row) -> Any:
     """An option for a parameter that is explained where it is declared."""
-    return typer.Option(help=f"{row.meaning[:1].upper()}{row.meaning[1:]}.")
+    first = row.meaning[:1]
+    first = first.upper() if first.isascii() else first  # Ε would be another letter than ε
+    return typer.Option(help=f"{first}{row.meaning[1:]}.")
 
 
 WORLD = {name: declared_option(row) for name, row in rows_of(Synthetic).items()}

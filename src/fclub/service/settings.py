@@ -55,7 +55,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tokens: list[Hash] = []
     """Hashes (sha256) of the tokens that applications send; a server needs at least one token."""
     admin_tokens: list[Hash] = []
-    """Hashes of the tokens of administrators, who may also end a quarantine."""
+    """Hashes of the tokens of administrators: a local server's page, clusters and streams, and ending a
+    quarantine at the global server."""
     max_body_bytes: Positive = 1 << 20
     """Longest body of a request; a longer one is answered with 413."""
     max_items: Positive = 1000
