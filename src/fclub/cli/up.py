@@ -117,7 +117,7 @@ def up(
     policy: Annotated[str, typer.Option(help="A federated policy.")] = POLICY,
     env: Annotated[str, typer.Option(help="Where visitors come from.")] = "synthetic",
     servers: Annotated[int, parameters.WORLD["servers"]] = 5,
-    users: Annotated[int, parameters.WORLD["users"]] = 40,
+    users: Annotated[int, parameters.WORLD["users"]] = 400,
     rate: Annotated[float, typer.Option(min=0.1, help="Visits per second, at most.")] = 50.0,
     visits: Annotated[int | None, typer.Option(min=1, help="Stop after this number.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the visitors.")] = 0,

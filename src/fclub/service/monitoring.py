@@ -108,6 +108,7 @@ RECENT = 200
 TELL_AGAIN_SECONDS = 60.0
 
 log = logging.getLogger("fclub.service")
+log.addHandler(logging.NullHandler())  # who has not asked for a log gets none
 
 # One more series per counter, with a time that the process already tells.
 disable_created_metrics()  # type: ignore[no-untyped-call]
