@@ -28,7 +28,7 @@ from fclub.service.link.sessions import Verdict, judge
 from fclub.service.nodes import local_node
 from fclub.service.nodes.handshake import AGREED, AGREEING, REFUSED
 from fclub.service.settings import Model
-from fclub.service.store.backup import restore_store
+from fclub.service.store.backup import SILENT, backup_store, restore_store
 
 from .federation import Pump, model_of, play, refuse, totals
 
@@ -423,6 +423,50 @@ def test_a_slot_is_used_once_whoever_restores_what(tmp_path: Path) -> None:
     pump.restart(snapshot=False)
     assert pump.locals["s0"].server.used == state
     pump.close()
+
+
+@pytest.mark.parametrize(("days", "visits"), [(0.0, 30), (365.0, 30), (0.0, 3)])
+def test_a_store_that_is_put_back_silent_trusts_nobody(
+    tmp_path: Path, days: float, visits: int
+) -> None:
+    """A global server of its own age would grant it the slots that have left; also while few."""
+    environment = Synthetic(users=12, clusters=2, servers=1, dim=3, items=4)
+    environment.start(0)
+    model = model_of(environment, "cdp-fclub-plus", **USERS, period=days, slots=6)
+    pump = Pump(tmp_path, model, 1)
+    play(pump, environment, visits)
+    backup = tmp_path / "backup.db"
+    hub = tmp_path / "hub.db"
+    for source, target in (("s0.db", backup), ("global.db", hub)):
+        backup_store(tmp_path / source, target)
+    play(pump, environment, 60)
+    assert slots_of(pump)
+    pump.close()
+    restore_store(backup, tmp_path / "s0.db", replace=True, silent=True)
+    hub.replace(tmp_path / "global.db")
+    pump = Pump(tmp_path, model, 1)
+    before = slots_of(pump)
+    play(pump, environment, 300)
+    node = pump.locals["s0"]
+    assert slots_of(pump) == before
+    assert node.exhausted
+    (stream,) = node.books.ledger.streams.values()
+    assert stream.sequence == 6, "all are charged"
+    assert node.store.get(SILENT) == "false"
+    pump.restart(snapshot=False)
+    assert pump.locals["s0"].exhausted
+    pump.close()
+
+
+def test_a_store_of_observations_that_is_put_back_silent_has_no_slots(tmp_path: Path) -> None:
+    pump, _ = federation(tmp_path, "fclub-plus", servers=1)
+    backup_store(tmp_path / "s0.db", tmp_path / "backup.db")
+    pump.close()
+    restore_store(tmp_path / "backup.db", tmp_path / "s0.db", replace=True, silent=True)
+    pump.locals["s0"] = pump.open_local("s0")
+    pump.commit(pump.locals["s0"])
+    assert pump.locals["s0"].store.get(SILENT) == "false"
+    pump.locals["s0"].store.close()
 
 
 def test_a_crash_between_grant_and_release_loses_the_slot(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fclub.protocol.messages import Message
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Shares
 from fclub.protocol.plus.people import Crowd
-from fclub.protocol.plus.slots import period_start
+from fclub.protocol.plus.slots import period_end, period_start
 from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.plus.type_messages import Released
 from fclub.protocol.plus.user_local import UserLocal
@@ -214,6 +214,9 @@ class GrowingUsers(GrowingLocal):
 
     def period_start(self, now: float) -> int:
         return period_start(self.plan, now)
+
+    def period_end(self, now: float) -> int:
+        return period_end(self.plan, self.used, now)
 
     def slot_number(self, slot: int) -> int:
         assert self.grown is not None

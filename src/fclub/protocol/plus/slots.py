@@ -275,3 +275,8 @@ class SlotReleases:
 def period_start(plan: SlotPlan, now: float) -> int:
     """The number of a slot up to which all are used when the period of this time begins."""
     return plan.period(now) * PERIOD
+
+
+def period_end(plan: SlotPlan, used: int, now: float) -> int:
+    """The number of the last slot in the period of this time, or in that of slots which are used."""
+    return max(plan.period(now), used // PERIOD) * PERIOD + plan.releases

@@ -20,7 +20,7 @@ from fclub.protocol.link import Uplink
 from fclub.protocol.messages import MAX_COUNT, Message, PhaseStart, triangle_of
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.people import Crowd
-from fclub.protocol.plus.slots import SlotReleases, period_start
+from fclub.protocol.plus.slots import SlotReleases, period_end, period_start
 from fclub.protocol.plus.type_local import PART, TypeLocal
 from fclub.protocol.plus.type_messages import ReadTypes, Release, Released, read_types
 from fclub.protocol.seam import NOTHING, Beginning, Outlook, Slotted, State, nothing
@@ -134,6 +134,9 @@ class UserLocal(TypeLocal):
 
     def period_start(self, now: float) -> int:
         return 0 if self.slots is None else period_start(self.slots.plan, now)
+
+    def period_end(self, now: float) -> int:
+        return 0 if self.slots is None else period_end(self.slots.plan, self.used, now)
 
     def begin(self, beginning: Beginning) -> None:
         """Slots that either side knows to be used are; if the global server has lost them, all may be.

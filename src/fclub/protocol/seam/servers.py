@@ -220,6 +220,9 @@ class Slotted(Protocol):
     def period_start(self, now: float) -> int:
         """The number up to which slots cannot be used any more in the period of this time."""
 
+    def period_end(self, now: float) -> int:
+        """The number of the last slot in the period of this time, or in a later one that has begun."""
+
     @property
     def used(self) -> int:
         """The number of the last slot that was used, or given up."""

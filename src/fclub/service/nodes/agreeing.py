@@ -16,6 +16,7 @@ from fclub.service.link.channel import GLOBAL, Channel, Grant, Numbered, Offer, 
 from fclub.service.link.sessions import beginning_of, reason_for
 from fclub.service.nodes.handshake import AGREED, ANOTHER_STORE, Handshake, Standing
 from fclub.service.nodes.node import Node, RecordedNoise
+from fclub.service.store.backup import SILENT
 from fclub.service.store.store import Store
 
 MOST_UNHEARD = 10_000
@@ -166,6 +167,13 @@ class AgreeingNode(Node):
     def _forgo(self, server: Slotted, used: int) -> None:
         server.forgo(used)
         self._log("forgo", "", json.dumps(used).encode())
+
+    def _forgo_period(self) -> None:
+        """Whoever put this store back does not ask the global server which slots are used."""
+        server = self.server.slotted
+        if server is not None:
+            self._forgo(server, server.period_end(time.time()))
+        self.changes.note(SILENT, "false")
 
     @property
     def channels(self) -> list[Channel]:
