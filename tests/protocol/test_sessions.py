@@ -420,6 +420,24 @@ def test_a_slot_that_was_being_computed_is_charged_if_another_copy_has_sent_it(l
     assert (pair.server.due_slot() == slot) is not left
 
 
+def test_to_give_up_later_slots_gives_up_the_one_that_is_being_computed() -> None:
+    """It would come back with the next session, below others that were charged."""
+    pair = Users()
+    slot = pair.arrive(60)
+    assert slot is not None
+    pair.server.in_parts = True
+    pair.server.release(slot)
+    slots = pair.server.grown.slots
+    end = pair.server.period_end(0.0)
+    pair.server.forgo(end)
+    assert (pair.server.used, slots.open, slots.following) == (end, None, slots.plan.releases)
+    (stream,) = slots.ledger.streams.values()
+    assert stream.sequence == slots.plan.releases - slot
+    pair.begin(0, OLD)
+    assert (pair.server.used, pair.server.due_slot()) == (end, None)
+    assert stream.sequence == slots.plan.releases - slot
+
+
 def test_where_the_budget_has_no_room_for_a_period_nothing_can_have_been_used_in_it() -> None:
     pair = Users()
     pair.arrive(60)

@@ -518,4 +518,9 @@ def test_a_server_that_is_cut_off_for_long_holds_back_what_would_make_its_questi
     assert (node.paused, node.handshake.standing.state) == (False, AGREED)
     visits(10)
     assert pump.hub.server.reported + node.server.waiting == 45
+    for snapshot in (False, True):
+        pump.restart(snapshot)
+        node = pump.locals["s0"]
+        assert node.channel.sent == node.channel.confirmed > 5, "what was heard does not count"
+        assert node.handshake.standing.state == AGREED
     pump.close()

@@ -21,7 +21,7 @@ from fclub.attack.running import NAME, Running, Sent
 from fclub.errors import BrokerFailed
 from fclub.privacy.noise import NoiseSource
 from fclub.service.link.broker import LocalBroker, broker_config
-from fclub.service.link.channel import GLOBAL, Numbered, decode_frame
+from fclub.service.link.channel import GLOBAL, Numbered, decode_frame, unbundled
 from fclub.service.link.nats_wire import Broker, NatsWire
 from fclub.service.link.wire import Arrival, Connected, Deliver
 from fclub.service.monitoring import Monitor
@@ -51,6 +51,10 @@ class _Traffic:
         return self.said <= self.arrived and self.said <= self.heard
 
 
+def _is_numbered(frame: bytes, sender: str) -> bool:
+    return isinstance(decode_frame(frame, sender), Numbered)
+
+
 class _Tapped(NatsWire):
     """A node's end of the broker that notes its traffic; while `late`, messages wait in `held`."""
 
@@ -72,9 +76,18 @@ class _Tapped(NatsWire):
         await super().start(noted, tell)
 
     async def send(self, peer: str, frame: bytes, message_id: str | None) -> None:
-        if self.late and isinstance(decode_frame(frame, self.name), Numbered):
-            self.held[frame] = peer, message_id
+        """Frames that one commit has made may come as one."""
+        together = unbundled(frame, self.name)
+        wait = [one for one in together if self.late and _is_numbered(one, self.name)]
+        if not wait:
+            await self._say(peer, frame, message_id)
             return
+        self.held |= dict.fromkeys(wait, (peer, None))
+        for one in together:
+            if one not in wait:
+                await self._say(peer, one, None)
+
+    async def _say(self, peer: str, frame: bytes, message_id: str | None) -> None:
         if self.connected:
             self.traffic.said.add(frame)
         await super().send(peer, frame, message_id)
@@ -121,6 +134,7 @@ class Brokered(Running):
         self._passwords = {name: secrets.token_hex() for name in (NAME, GLOBAL, LISTENER)}
         self._broker = _broker_with_a_listener(folder / "nats", self._passwords)
         self._listener: _Listener | None = None
+        self._frames: set[bytes] = set()
         try:
             super().__init__(folder, model, source, exact, late)
         except BaseException:
@@ -189,8 +203,11 @@ class Brokered(Running):
         assert self._listener is not None
         for message in await self._listener.news():
             if message.data not in self._traffic.heard and message.subject.startswith("fclub.up."):
-                self.sent.append(Sent(len(self.visitors), message.data))
                 self.refused += _tells_more(message)
+                for frame in unbundled(message.data, NAME):
+                    if frame not in self._frames:
+                        self.sent.append(Sent(len(self.visitors), frame))
+                    self._frames.add(frame)
             self._traffic.heard.add(message.data)
 
     def finish(self) -> None:

@@ -149,6 +149,8 @@ class SlotReleases:
 
     def _give_up(self, following: int) -> None:
         """Slots before this one may have left without an entry in this ledger: it charges them."""
+        if self.open is not None and following > self.open.slot:
+            self.abandon()
         lost = min(following, self.plan.releases) - self.following
         self.following = max(self.following, following)
         if lost > 0 and self._opened():

@@ -56,8 +56,11 @@ class AgreeingNode(Node):
         self.changes.letters.append((GLOBAL, self.handshake.ask(self.name, record)))
 
     def _ask_in_time(self) -> None:
-        """Hold back what would make the question itself too long; later sums hold it as well."""
-        if self.handshake.frame is None:
+        """Hold back what would make the question itself too long; later sums hold it as well.
+
+        A store that is being read, or refused, does not ask.
+        """
+        if self.handshake.standing.state == AGREED and self.handshake.frame is None:
             self.hello()
 
     def _knocked(self) -> None:
