@@ -305,6 +305,18 @@ def test_an_exact_server_of_the_printed_algorithm_has_nothing_to_charge() -> Non
     assert pair.locals[0].used > 50
 
 
+def test_a_global_server_that_gathers_looks_at_downloads_once() -> None:
+    """Uploads that arrive together are all applied; nobody is told of them one by one."""
+    pair = Pair("fclub")
+    pair.visit(20)
+    pair.hub.gathers = True
+    told = pair.hub.released_by(0)
+    pair.locals[0].observe(0, pair.item(), 1.0)
+    assert pair.hub.released_by(0) == told + 1
+    pair.visit(20)
+    assert pair.own() == sum(pair.hub.released_by(s) + pair.locals[s].waiting for s in (0, 1))
+
+
 def test_a_report_that_was_asked_for_meanwhile_comes_afterwards() -> None:
     pair = Pair("fclub-dc")
     pair.locals[0].pause()

@@ -439,6 +439,8 @@ def test_periods_go_by_the_clock_and_never_back() -> None:
     slots = server.server.slots
     assert slots.period == 3
     assert server.server.period_start(start) == 3 * PERIOD < server.used
+    for one in (server, server.server):
+        assert one.period_end(start) == one.period_end(start - 1e6) == 3 * PERIOD + slots.plan.releases
     server.forgo(server.period_start(start - 1e6))
     assert slots.period == 3
     assert {message.period for message in releases(live)} == {3}
