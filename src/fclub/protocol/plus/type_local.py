@@ -1,4 +1,4 @@
-"""A local server with many users: served from types, which it learns together with all others."""
+"""A local server with many users, who are served from types: how it learns them with all others."""
 
 from __future__ import annotations
 
@@ -10,27 +10,21 @@ import numpy as np
 
 from fclub.core.packing import flatten, rebuild
 from fclub.core.plus.beliefs import (
-    Beliefs,
     MeanNews,
     TypeRules,
-    first_beliefs,
     move_population,
     move_types,
     tell_beliefs,
-    write_model,
 )
-from fclub.core.plus.type_model import TypeModel
-from fclub.core.plus.type_rounds import know_user, means_by_types, recommend_by_types
 from fclub.core.plus.type_sums import VISITS, Known, TypeSums, inform, know_users, sum_types
-from fclub.core.statistics import Packed, Statistics
-from fclub.core.types import Counts, Floats, Indices, Labels, Matrix, Vector
+from fclub.core.types import Indices, Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.ledger import Stream
-from fclub.privacy.sensitivity import CENTRE, Domain
+from fclub.privacy.sensitivity import Domain
 from fclub.protocol.link import Uplink
 from fclub.protocol.messages import Message, PhaseStart
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.people import Crowd, People
+from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.type_messages import (
     TypeDigest,
     TypeNews,
@@ -39,12 +33,12 @@ from fclub.protocol.plus.type_messages import (
     to_bytes,
     write_sums,
 )
+from fclub.protocol.plus.type_serving import TypeServing
 from fclub.protocol.seam import (
     NOTHING,
     OBSERVATIONS,
     TYPE,
     Beginning,
-    Bound,
     LocalOverview,
     Outlook,
     Slotted,
@@ -76,8 +70,8 @@ class Pass:
     found: Indices | None = None
 
 
-class TypeLocal:
-    """Users may be a slice of a federation's arrays.
+class TypeLocal(TypeServing):
+    """Learns types in phases.
 
     In a phase the server works out what each user's data say, and then, EXCHANGES times, adds users up
     by type, sends the sums, and moves its types by the sums of all servers. The population, the spread
@@ -90,7 +84,7 @@ class TypeLocal:
     with the data that it has when its part is taken. Otherwise all are added at once, which gives the
     same bits if nothing happens between the parts.
 
-    Where observations fade, users are served from what is left of them; sums are made of all.
+    Where observations fade, sums are made of all nevertheless.
     """
 
     in_parts = False
@@ -106,12 +100,8 @@ class TypeLocal:
         clock: GeometricClock | None = None,
         kept: float = 1.0,
     ) -> None:
-        self.people = People(crowd, rules.types, kept)
-        self.rules, self.exploration, self.share = rules, exploration, share
-        self.domain, self.link, self.clock = domain, link, clock
-        self.centre = CENTRE if domain.constant is not None else 0.0
-        self.model = TypeModel.zeros(1, rules.types, rules.dim)
-        self._believe(first_beliefs(rules))
+        super().__init__(crowd, rules, exploration, domain, kept)
+        self.share, self.link, self.clock = share, link, clock
         self.sums = TypeSums.zeros(rules.types, rules.dim)
         self.others = TypeSums.zeros(rules.types, rules.dim)
         self.phase, self.step, self.sharing = 0, 0, 0
@@ -120,22 +110,6 @@ class TypeLocal:
         self._known: tuple[Known, TypeSums] | None = None
         self._pass: Pass | None = None
         self.news: MeanNews | None = None
-
-    def _believe(self, beliefs: Beliefs) -> None:
-        self.beliefs = beliefs
-        write_model(beliefs, self.model)
-
-    @property
-    def users(self) -> Packed:
-        return self.people.users
-
-    @property
-    def labels(self) -> Labels:
-        return self.people.labels
-
-    @property
-    def counts(self) -> Counts:
-        return self.people.counts
 
     @property
     def observations(self) -> int:
@@ -152,11 +126,6 @@ class TypeLocal:
         return self.observations >= max(1.0, FIRST_PHASE * len(self.labels))
 
     @property
-    def served_by(self) -> Indices:
-        """Every user's most probable type at the last phase."""
-        return self.labels.astype(np.int64)
-
-    @property
     def group_of(self) -> Indices:
         """Types are the same everywhere."""
         return self.served_by if self.ids else -1 - self.served_by
@@ -164,26 +133,6 @@ class TypeLocal:
     @property
     def ids(self) -> list[int]:
         return [*range(self.rules.types)] if self.share and self.sums.scalars[VISITS] else []
-
-    @property
-    def theta(self) -> Floats:
-        """Estimates of rewards as they are; what was learned from are centred ones."""
-        theta = np.empty_like(self.users.moment)
-        means_by_types(self.model, self.people.serving, theta)
-        if self.domain.constant is not None:
-            theta[:, -1] += CENTRE / self.domain.constant
-        return theta
-
-    def add_user(self) -> int:
-        """A user of whom nothing is known is served by what is known of all."""
-        return self.people.add(int(np.argmax(self.beliefs.users)))
-
-    def recommend(self, row: int, items: Matrix) -> int:
-        told = self.exploration, 1.0 - self.centre
-        return recommend_by_types(self.model, 0, self.people.serving, row, items, *told)
-
-    def observe(self, row: int, x: Vector, y: float) -> None:
-        self.people.observe(row, x, y - self.centre)
 
     def withhold(self, row: int, x: Vector, y: float) -> None:
         """Exact sums promise nothing."""
@@ -218,14 +167,6 @@ class TypeLocal:
         self.owing = self.clock is not None and self.share and self.observations > 0
         if not self.paused:
             self.go_on()
-
-    def bound(self, row: int) -> Bound:
-        mean, covariance = np.empty(self.rules.dim), np.empty((self.rules.dim, self.rules.dim))
-        know_user(self.model, 0, self.people.serving, row, mean, covariance)
-        return Bound(mean, covariance, self.exploration, self.centre, 1.0 - self.centre)
-
-    def stored(self, row: int) -> Statistics:
-        return Statistics.of(self.users, row).copy()
 
     def forget(self, row: int) -> int:
         """The next sums do without this user; types have moved by earlier ones, and stay there."""
@@ -396,10 +337,6 @@ class TypeLocal:
             )
             for k in range(types)
         ]
-
-    @property
-    def by_user(self) -> tuple[str, ...]:
-        return self.people.by_user
 
     @property
     def outlook(self) -> Outlook:
