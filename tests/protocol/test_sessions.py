@@ -352,10 +352,12 @@ class Users(Pair):
 
 def test_slots_that_either_side_knows_to_be_used_are_used() -> None:
     pair = Users()
+    assert pair.server.unfinished == 0
     slot = pair.arrive(60)
     assert slot is not None
     number = pair.server.slot_number(slot)
     pair.release(slot)
+    assert pair.server.unfinished == 0
     assert pair.server.used == pair.hub.used_by(0) == number
     pair.locals[0] = pair.local(0)
     pair.connect()
@@ -397,7 +399,7 @@ def test_a_server_that_keeps_to_itself_has_no_slots_to_give_up() -> None:
     server: Any = alone.locals[0]
     server.forgo(5)
     alone.begin(0, LOST)
-    assert server.used == 0
+    assert server.used == server.unfinished == 0
 
 
 def test_slots_that_a_lost_copy_may_have_used_are_charged() -> None:
@@ -426,6 +428,7 @@ def test_a_slot_that_was_being_computed_is_charged_if_another_copy_has_sent_it(l
     pair.server.release(slot)
     number, slots = pair.server.slot_number(slot), pair.server.grown.slots
     assert pair.server.used == number - 1, "it has not left"
+    assert pair.server.unfinished == number
     pair.begin(0, Beginning(local_old=True, used=number if left else number - 1))
     assert pair.server.used == (number if left else number - 1)
     assert [stream.sequence for stream in slots.ledger.streams.values()] == ([1] if left else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import Conflict, NotAgreed, OtherVersion
+from fclub.protocol.plus.type_messages import Release
 from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
@@ -27,7 +29,9 @@ from fclub.service.link.channel import (
 from fclub.service.link.sessions import Verdict, judge
 from fclub.service.nodes import local_node
 from fclub.service.nodes.handshake import AGREED, AGREEING, REFUSED
-from fclub.service.settings import Model
+from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.parts import local_node as make_local_node
+from fclub.service.settings import LocalSettings, Model
 from fclub.service.store.backup import SILENT, backup_store, restore_store
 
 from .federation import Pump, model_of, play, refuse, totals
@@ -492,6 +496,85 @@ def test_a_crash_between_grant_and_release_loses_the_slot(tmp_path: Path) -> Non
     assert pump.locals["s0"].server.used >= granted
     assert slots_of(pump) <= released + 1, "at most a later slot"
     pump.close()
+
+
+def with_a_slot_begun(path: Path, parts: int) -> tuple[Pump, LocalNode]:
+    """A server that has computed so many parts of a slot, and stored them; nothing of it has left."""
+    environment = Synthetic(users=12, clusters=2, servers=1, dim=3, items=4)
+    environment.start(0)
+    pump = Pump(path, model_of(environment, "cdp-fclub-plus", **USERS), 1)
+    node = pump.locals["s0"]
+    pump.away.add("s0")
+    play(pump, environment, 60)
+    pump.away.clear()
+    node.connected()
+    while not node.server.slotted.unfinished:
+        for _, frame in pump.commit(node):
+            pump.hub.receive("s0", frame)
+        deliver(pump, "s0", [frame for _, frame in pump.commit(pump.hub)])
+    for _ in range(parts):
+        part = node.part()
+        assert part is not None
+        part()
+    node.store.write(node.take().statements)
+    return pump, node
+
+
+def releases(pump: Pump, sent: list[bytes]) -> dict[int, set[bytes]]:
+    """By slot: what was sent of it."""
+    found: dict[int, set[bytes]] = {}
+    for data in sent:
+        frame = decode_frame(data, "s0")
+        message = pump.hub.family.decode(frame.payload) if isinstance(frame, Numbered) else None
+        if isinstance(message, Release):
+            found.setdefault(message.slot, set()).add(message.sums)
+    return found
+
+
+@pytest.mark.parametrize("parts", [0, 1, 2])
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_copies_of_a_store_that_start_together_send_a_slot_once(
+    tmp_path: Path, parts: int, snapshot: bool
+) -> None:
+    """A slot that was begun is given up, and charged; one whose bytes are stored is sent as it is."""
+    pump, node = with_a_slot_begun(tmp_path, parts)
+    whole, slot = parts == 2, node.server.used - (1 if parts == 2 else 0)
+    assert bool(node.server.slotted.unfinished) is not whole
+    if snapshot:
+        node.working = False
+        node.snapshot()
+        node.store.write(node.take().statements)
+    node.store.close()
+    shutil.copy(tmp_path / "s0.db", tmp_path / "s1.db")
+    nodes = [pump.open_local("s0"), second_copy(pump, tmp_path / "s1.db")]
+    sent: list[bytes] = []
+    for _ in range(4):
+        frames = [frame for one in nodes for _, frame in pump.commit(one)]
+        sent += frames
+        for frame in frames:
+            refuse(pump, "s0", frame)
+        for _, answer in pump.commit(pump.hub):
+            for one in nodes:
+                with suppress(NotAgreed):
+                    one.receive(GLOBAL, answer)
+    assert [one.server.slotted.unfinished for one in nodes] == [0, 0]
+    assert all(one.server.used > slot for one in nodes)
+    found = releases(pump, sent)
+    assert all(len(sums) == 1 for sums in found.values()), "with one noise"
+    assert (slot in found) is whole
+    for one in nodes:
+        (stream,) = one.books.ledger.streams.values()
+        assert stream.sequence >= 1, "sent or not, it is charged"
+        one.store.close()
+    pump.hub.store.close()
+
+
+def second_copy(pump: Pump, path: Path) -> LocalNode:
+    """The same server once more, with a file of its own."""
+    settings = LocalSettings(model=pump.model, name="s0", store=str(path))
+    node = make_local_node(settings, None, np.random.default_rng(0))
+    node.connected()
+    return node
 
 
 def test_a_server_that_is_cut_off_for_long_holds_back_what_would_make_its_question_too_long(

@@ -223,6 +223,10 @@ class GrowingUsers(GrowingLocal):
         return self.grown.slot_number(slot)
 
     @property
+    def unfinished(self) -> int:
+        return 0 if self.grown is None else self.grown.unfinished
+
+    @property
     def used(self) -> int:
         return self.forgone.used if self.grown is None else self.grown.used
 

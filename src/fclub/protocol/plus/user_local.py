@@ -125,6 +125,11 @@ class UserLocal(TypeLocal):
         return self.slots.number(slot)
 
     @property
+    def unfinished(self) -> int:
+        now = None if self.slots is None else self.slots.open
+        return 0 if now is None else self.slot_number(now.slot)
+
+    @property
     def used(self) -> int:
         return 0 if self.slots is None else self.slots.used
 

@@ -236,6 +236,10 @@ class Slotted(Protocol):
     def slot_number(self, slot: int) -> int:
         """What `used` will be once this slot is used."""
 
+    @property
+    def unfinished(self) -> int:
+        """The number of the slot that is being computed and has not left; 0 if none is."""
+
     def forgo(self, used: int) -> None:
         """Count everything up to this number as used: somebody else may have done so."""
 

@@ -171,6 +171,13 @@ class AgreeingNode(Node):
         server.forgo(used)
         self._log("forgo", "", json.dumps(used).encode())
 
+    def _forgo_unfinished(self) -> None:
+        """Give up a slot that another process was granted: it, or one more copy of this store, may
+        have sent it with noise of its own."""
+        server = self.server.slotted
+        if server is not None and server.unfinished:
+            self._forgo(server, server.unfinished)
+
     def _forgo_period(self) -> None:
         """Whoever put this store back does not ask the global server which slots are used."""
         server = self.server.slotted

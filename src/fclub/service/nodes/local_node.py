@@ -101,6 +101,7 @@ class LocalNode(AgreeingNode):
         if len(self.rows) < len(self.server.counts):
             self._gone = set(range(len(self.server.counts))) - set(self.rows.values())
         self._wait()
+        self._forgo_unfinished()
         if store.get(SILENT) == "true":
             self._forgo_period()
 
