@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.attack.sabotage import BY_TWINS, IN_NOISE, Sabotage
+from tests.attack import subtle, subtle_noise
+from tests.attack.sabotage import BY_TWINS, IN_NOISE, PRINTED, Sabotage
 
 from fclub.attack.everything import BUDGETS, attack_live, attack_processes
+from fclub.attack.exact import Exact
 from fclub.attack.live import NUMBERS, Attack
 from fclub.attack.pairs import Pair, live_pairs
+from fclub.attack.together import attack_two
 from fclub.privacy.audit import Finding
 from fclub.privacy.levels import LEVELS
 from fclub.privacy.noise import DiscreteNoise
@@ -59,8 +62,52 @@ def test_exact_twins_notice_what_is_not_a_matter_of_noise(
     assert next((found for found in attack.twins() if not found.passed), None) is not None
 
 
+Case = tuple[Sabotage, Pair]
+
+
+def cases(number: int, all_of_them: list[Case]) -> list[Any]:
+    """With their names; the first of them always, the rest in the long form."""
+    names, marks = named(all_of_them), [() if k < number else pytest.mark.long for k in range(99)]
+    told = zip(all_of_them, names, marks, strict=False)
+    return [pytest.param(case, id=name, marks=mark) for case, name, mark in told]
+
+
+@pytest.mark.parametrize("case", cases(4, subtle.BY_TWINS))
+def test_exact_twins_notice_small_things(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    sabotage, pair = case
+    sabotage(monkeypatch)
+    findings = Attack(pair, *BUDGETS[0]).twins()
+    assert next((found for found in findings if not found.passed), None) is not None
+
+
+@pytest.mark.parametrize("case", cases(4, subtle_noise.BY_WITNESS + subtle.BY_WITNESS))
+def test_a_witness_notices_noise_that_was_not_drawn(
+    monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    sabotage, pair = case
+    sabotage(monkeypatch)
+    findings = Exact(Attack(pair, *BUDGETS[0], DiscreteNoise())).findings()
+    assert next((found for found in findings if not found.passed), None) is not None
+
+
+@pytest.mark.parametrize("case", cases(2, subtle_noise.BY_TWO + subtle.BY_TWO))
+def test_two_at_once_notice_what_one_alone_does_not_show(
+    monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    sabotage, pair = case
+    attack = Attack(pair, *BUDGETS[0], DiscreteNoise())
+    assert failed(attack_two(attack)) == []
+    sabotage(monkeypatch)
+    assert failed(attack_two(attack)) != []
+
+
+def test_the_printed_algorithm_has_no_twins_to_compare() -> None:
+    attack = Attack(PRINTED, *BUDGETS[0], DiscreteNoise())
+    assert [*Exact(attack).findings()] == attack_two(attack) == []
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("case", IN_NOISE, ids=named(IN_NOISE))
+@pytest.mark.parametrize("case", cases(99, IN_NOISE + subtle_noise.IN_NOISE + subtle.IN_NOISE))
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_many_runs_notice_what_is_wrong_with_the_noise(
     monkeypatch: pytest.MonkeyPatch, case: tuple[Sabotage, Pair], budget: tuple[float, float]

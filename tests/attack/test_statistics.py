@@ -23,6 +23,7 @@ def every_statistic(first: Floats, second: Floats, mu: float) -> dict[str, Inter
         "variance": st.variance(one, n),
         "ratio": st.variance_ratio(one, two, n),
         "correlation": st.largest_correlation(both),
+        "distance": st.at_a_distance(both),
         "mean": st.largest_mean(both),
         "repeats": st.repeats(np.concatenate(steps)),
         "lattice": st.off_lattice(steps[0]),
@@ -71,6 +72,8 @@ def test_each_statistic_sees_what_it_is_for() -> None:
     twice = [0, 0, 2, 3]
     shared = failed(first[:, twice], second[:, twice])
     assert {"correlation", "repeats", "least of eigenvalues"} <= shared
+    one, two = (0.99 * side + 0.14 * np.roll(side, 1, axis=2) for side in (first, second))
+    assert failed(one, two) == {"distance"}, "too little of it in any two numbers"
     quiet = np.ones(ENTRIES)
     quiet[-1] = 0.7
     assert "least of entries" in failed(quiet * first, quiet * second)
@@ -83,3 +86,10 @@ def test_each_statistic_sees_what_it_is_for() -> None:
     assert not st.off_lattice(np.array([[0.5]])).inside
     assert not st.low_bits(np.zeros((300, 12)), np.full((300, 12), 15.0)).inside
     assert "likelihood" in failed(first, second * 0.1)
+
+
+def test_bytes_that_all_runs_have_are_no_chance() -> None:
+    rng = np.random.default_rng(2)
+    runs = [rng.bytes(16) for _ in range(50)]
+    assert st.same_bytes(runs) == 0
+    assert st.same_bytes([run[:-1] + b"2" for run in runs]) == 1

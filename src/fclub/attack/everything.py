@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fclub.attack.exact import Exact
 from fclub.attack.live import NUMBERS, Attack, Progress
 from fclub.attack.outside import Outside
 from fclub.attack.pairs import Pair, live_pairs
 from fclub.attack.scenes import brief, printed
+from fclub.attack.together import attack_two
 from fclub.privacy.audit import Finding, Interval
 from fclub.privacy.noise import DiscreteNoise
 
@@ -20,12 +22,16 @@ BUDGETS = ((8.0, 1e-5), (0.5, 1e-5))
 
 SURFACES = {
     "exact twins": "how far one visit or user moves each number that is sent; what carries no noise",
+    "witness": "whether each number's noise is what was drawn for it; what a user adds, alone and not",
+    "claim": "whether noise over bound is the claimed ε and δ, by their formula",
     "scenes": "restarts from log and snapshot, newcomers, a store put back, a forgotten user's return",
-    "facts": "number, kind, order, size and time of messages; ids, counts and order of their entries",
+    "facts": "number, kind, order, size and time of messages; ids, counts, order of entries; log lines",
+    "served": "at (user, interactive), what others are served from",
     "noise": "scale and tails of each number and side, correlation of any two, bits, repetitions",
     "guesses": "likelihood ratio, linear discriminant, quadratic score, with the confidence they prove",
     "ledger": "releases on the wire that the ledger in the store has not charged",
     "broker": "all of this but guesses for somebody who listens at a NATS broker; headers; one budget",
+    "two at once": "two servers with the same data in one federation; two copies of one store",
     "processes": "two processes with the same data",
 }
 """What an audit of everything covers."""
@@ -56,7 +62,8 @@ def attack_live(
     for pair in live_pairs() if pairs is None else pairs:
         for epsilon, delta in budgets:
             attack = Attack(pair, epsilon, delta, source)
-            findings = [*attack.twins(), *attack.noise(numbers, progress)]
+            findings = [*attack.twins(), *Exact(attack).findings(), *attack.noise(numbers, progress)]
+            findings += attack_two(attack)
             if (epsilon, delta) == budgets[0] and not pair.printed:
                 progress(f"{pair} over a broker")
                 findings += Outside(attack).findings()

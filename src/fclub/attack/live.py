@@ -21,7 +21,16 @@ import numpy as np
 from fclub.attack import statistics as st
 from fclub.attack.pairs import Pair
 from fclub.attack.running import Running
-from fclub.attack.scenes import History, Neighbours, Scene, brief, neighbours_of, printed, scenes_of
+from fclub.attack.scenes import (
+    BYSTANDERS,
+    History,
+    Neighbours,
+    Scene,
+    brief,
+    neighbours_of,
+    printed,
+    scenes_of,
+)
 from fclub.attack.transcripts import Reader, Transcript, whiten_printed
 from fclub.core.types import Floats
 from fclub.privacy.audit import Finding, Interval
@@ -47,7 +56,7 @@ class Attack:
     def __init__(
         self, pair: Pair, epsilon: float, delta: float, source: NoiseSource | None = None
     ) -> None:
-        self.pair, self.source = pair, source
+        self.pair, self.source, self.epsilon, self.delta = pair, source, epsilon, delta
         self.model = pair.model(epsilon, delta)
         self.reader = Reader(pair, family_of(self.model))
 
@@ -96,6 +105,12 @@ class Attack:
             found["distance of exact twins"] = Interval(moved, 0.0, limit)
             spent = factor * min(first.spent, second.spent) * SLACK
             found["distance beyond the ledger"] = Interval(moved, 0.0, spent)
+            if self.pair.unit == USER:
+                furthest = max(np.linalg.norm(first.white - second.white, axis=1), default=0.0)
+                limit = factor * self.reader.bound(1) * SLACK
+                found["distance in one release"] = Interval(float(furthest), 0.0, limit)
+            others = sum(first.served.get(user) != second.served.get(user) for user in BYSTANDERS)
+            found["others served otherwise"] = Interval(float(others), 0.0, 0.0)
         elif factor < inf:
             found["numbers in other streams"] = Interval(1.0, 0.0, 0.0)
         return found
@@ -119,6 +134,9 @@ class Attack:
         scene, neighbours = printed if self.pair.printed else brief, self.neighbours()[0]
         histories, late = (neighbours.first, neighbours.second), self.pair.unit == USER
         probe = self.play(scene, histories[0], late=late)
+        if not probe.keys:
+            yield Finding(neighbours.name, "runs without a release", Interval(1.0, 0.0, 0.0))
+            return
         runs = max(LEAST_RUNS, ceil(numbers / probe.white.size))
         sides: list[list[Transcript]] = []
         for history in histories:
@@ -163,6 +181,12 @@ class Attack:
             found[f"variance of the quietest {what}"] = quietest
             found[f"variance of the loudest {what}"] = loudest
         found["correlation of two numbers"] = st.largest_correlation(both)
+        for axis, what in ((1, "releases"), (2, "entries")):
+            each = np.moveaxis(shaped, axis, 2).reshape(-1, shaped.shape[axis])
+            found[f"correlation of two {what}"] = st.largest_correlation(each)
+        found["correlation at a distance"] = st.at_a_distance(both)
+        same = sum(st.same_bytes([run.nonces for run in side]) for side in sides)
+        found["bytes of greetings that are not random"] = Interval(float(same), 0.0, 0.0)
         found["least eigenvalue"], found["largest eigenvalue"] = st.eigenvalues(both, 2 * freedom)
         for deviations in (1.0, 2.0, 3.0):
             found[f"share beyond {deviations:g} deviations"] = st.tails(both, deviations)

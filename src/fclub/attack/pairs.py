@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.parameters import Parameter
-from fclub.privacy.levels import EVENT, LEVELS, PAIRS, USER
+from fclub.privacy.levels import EVENT, INTERACTIVE, LEVELS, PAIRS, USER
 from fclub.protocol.families import FAMILIES
 from fclub.service.settings import Model
 
@@ -18,8 +18,9 @@ HALF = float(np.sqrt(0.5))
 SOON: dict[str, Parameter] = {"first_release": 2, "release_ratio": 1.1}
 """Servers look for what is due after 20, 30 and 40 visits; each stream has something to say then."""
 
-SMALL: dict[str, Parameter] = {"few": 2, "types": 4, "slots": 4, "contribution": 0.05}
-"""A bound so small that a user attains it with one visit."""
+SMALL: dict[str, Parameter] = {"few": 2, "types": 4, "slots": 6, "contribution": 0.05}
+"""A bound so small that a user attains it with one visit, and slots enough that some are left when a
+store has been put back, or a user was forgotten and has returned."""
 
 
 class Pair(NamedTuple):
@@ -42,6 +43,11 @@ class Pair(NamedTuple):
         """Whether raw data decide what is added up before it is sent."""
         found = FAMILIES[self.policy].switches["detection"] != "off"
         return self.level == "cdp" and found and not self.printed
+
+    @property
+    def own(self) -> bool:
+        """Whether a user is served from its own data and from nothing else that was not released."""
+        return self.unit == USER and self.level == INTERACTIVE.name
 
     @property
     def pace(self) -> tuple[int, int, int]:

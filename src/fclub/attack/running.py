@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,19 +30,39 @@ class Sent(NamedTuple):
     frame: bytes
 
 
+class Wire(Protocol):
+    """What is known of one server after a run: its frames, its log and its store."""
+
+    name: str
+    sent: list[Sent]
+    notices: list[tuple[int, str]]
+    served: dict[str, bytes]
+    refused: int
+
+    @property
+    def store(self) -> Path: ...
+
+
 class Running:
     """Everything that is sent is stored first, then delivered, then read.
 
     Without a source the noise is drawn as a deployment draws it. `late` holds the global server's
-    messages back until `finish`: what is released then does not depend on earlier noise.
+    messages back until `finish`: what is released then does not depend on earlier noise. `notices` are
+    lines of the log with the number of visits before, `served` is what each user's items would be
+    scored with at the end, before what was held back arrives.
     """
+
+    name = NAME
+    names: tuple[str, ...] = (NAME,)
 
     def __init__(
         self, folder: Path, model: Model, source: NoiseSource | None, exact: bool, late: bool
     ) -> None:
         self.folder, self.model, self.source, self.exact = folder, model, source, exact
-        self.late, self._waiting = late, list[bytes]()
+        self.late, self._waiting = late, list[tuple[str, bytes]]()
         self.sent: list[Sent] = []
+        self.notices: list[tuple[int, str]] = []
+        self.served: dict[str, bytes] = {}
         self.visitors: list[str] = []
         self.refused = 0
         self.hub = self._open_hub()
@@ -55,15 +75,16 @@ class Running:
 
     def _open_hub(self) -> GlobalNode:
         store = str(self.folder / "global.db")
-        return global_node(GlobalSettings(model=self.model, store=store, servers=[NAME]))
+        return global_node(GlobalSettings(model=self.model, store=store, servers=[*self.names]))
 
     def _open(self) -> LocalNode:
         node = self._read_store()
         node.connected()
         return node
 
-    def _read_store(self) -> LocalNode:
-        settings = LocalSettings(model=self.model, name=NAME, store=str(self.store))
+    def _read_store(self, name: str = NAME, file: str | None = None) -> LocalNode:
+        store = str(self.folder / f"{file or name}.db")
+        settings = LocalSettings(model=self.model, name=name, store=store)
         rng = np.random.default_rng(0)
         if self.exact:
             return local_node(settings, self.source, rng)
@@ -91,17 +112,24 @@ class Running:
         moved = True
         while moved:
             moved = False
-            for frame in self._commit(self.hub):
+            for peer, frame in self._commit(self.hub):
                 moved = True
                 if self.late and isinstance(decode_frame(frame, GLOBAL), Numbered):
-                    self._waiting.append(frame)
+                    self._waiting.append((peer, frame))
                 else:
-                    self.node.receive(GLOBAL, frame)
-            for frame in self._commit(self.node):
-                moved = True
-                self.sent.append(Sent(len(self.visitors), frame))
-                with self._noting_refusals():
-                    self.hub.receive(NAME, frame)
+                    self._nodes()[peer].receive(GLOBAL, frame)
+            for name, node in self._nodes().items():
+                for _, frame in self._commit(node):
+                    moved = True
+                    self._hear(name, Sent(len(self.visitors), frame))
+                    with self._noting_refusals():
+                        self.hub.receive(name, frame)
+
+    def _nodes(self) -> dict[str, LocalNode]:
+        return {NAME: self.node}
+
+    def _hear(self, name: str, sent: Sent) -> None:
+        self.sent.append(sent)
 
     @contextmanager
     def _noting_refusals(self) -> Iterator[None]:
@@ -111,7 +139,7 @@ class Running:
         except FclubError:
             self.refused += 1
 
-    def _commit(self, node: LocalNode | GlobalNode) -> list[bytes]:
+    def _commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
         while (part := node.part()) is not None:
             part()
         while node.save_some():
@@ -119,8 +147,8 @@ class Running:
         changes = node.take()
         node.store.write(changes.statements)
         node.committed(changes)
-        frames = changes.frames + changes.letters + list(changes.receipts.items())
-        return [frame for _, frame in frames]
+        self.notices += [(len(self.visitors), notice) for notice in changes.notices]
+        return changes.frames + changes.letters + list(changes.receipts.items())
 
     def restart(self, snapshot: bool) -> None:
         """The process ends and another one opens the store."""
@@ -146,10 +174,13 @@ class Running:
 
     def finish(self) -> None:
         """Deliver what was held back, unless its session is over."""
+        for user, row in self.node.rows.items():
+            theta, inverse, *numbers = self.node.server.bound(row)
+            self.served[user] = theta.tobytes() + inverse.tobytes() + repr(numbers).encode()
         self.late = False
-        for frame in self._waiting:
+        for peer, frame in self._waiting:
             with suppress(NotAgreed):
-                self.node.receive(GLOBAL, frame)
+                self._nodes()[peer].receive(GLOBAL, frame)
         self.deliver()
 
     def close(self) -> None:

@@ -76,10 +76,15 @@ def neighbours_of(pair: Pair, domain: Domain, dim: int) -> list[Neighbours]:
     ]
     if pair.unit == USER:
         fond, disliked = (replace(base, replaced=side[TARGET]) for side in (liked, averse))
-        withdrawn = replace(base, silent=frozenset({TARGET}))
+        withdrawn, unknown = (replace(base, silent=frozenset({user})) for user in (TARGET, NEWCOMER))
+        once = replace(withdrawn, replaced=liked[TARGET][:1])
+        nobody = replace(base, silent=frozenset({*EVERYBODY, NEWCOMER}))
         return [
             Neighbours("withdrawn", fond, withdrawn),
             Neighbours("replaced", fond, disliked, 2.0),
+            Neighbours("newcomer", base, unknown),
+            Neighbours("once", once, withdrawn),
+            Neighbours("silence", base, nobody, inf),
             *whatever,
         ]
     centre = CENTRE if domain.low < 0.0 else 0.0

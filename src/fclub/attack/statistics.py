@@ -60,6 +60,30 @@ def largest_correlation(noise: Matrix) -> Interval:
     return Interval(float(np.arctanh(min(correlations.max(), 1.0 - 1e-12))), 0.0, limit)
 
 
+def at_a_distance(noise: Matrix) -> Interval:
+    """Of numbers that are equally far from each other in what is sent: neighbours may share a part.
+
+    Over half of all numbers at least, so that a little in each of many pairs is enough.
+    """
+    n, p = noise.shape
+    most = max(1, p // 2)
+    found = [
+        abs(float((noise[:, :-k] * noise[:, k:]).sum())) / _length(noise[:, :-k], noise[:, k:])
+        for k in range(1, most + 1)
+    ]
+    limit = -float(ndtri(RISK / (2.0 * most))) / sqrt(n * (p - most) - 4)
+    return Interval(float(np.arctanh(min(max(found), 1.0 - 1e-12))), 0.0, limit)
+
+
+def _length(first: Matrix, second: Matrix) -> float:
+    return sqrt(float((first**2).sum()) * float((second**2).sum())) or 1.0
+
+
+def same_bytes(runs: list[bytes]) -> int:
+    """Places at which all runs have the same byte: chance does that in none of so many."""
+    return sum(len(set(place)) == 1 for place in zip(*runs, strict=False))
+
+
 def largest_mean(noise: Matrix) -> Interval:
     """Noise is centred at what was to be released."""
     n, p = noise.shape

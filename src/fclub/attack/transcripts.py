@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from fclub.attack.pairs import Pair
-from fclub.attack.running import NAME, Running
+from fclub.attack.running import Wire
 from fclub.attack.scenes import EVERYBODY
 from fclub.core.lattice import STEP
 from fclub.core.types import Floats, Matrix, Vector
@@ -21,7 +21,7 @@ from fclub.protocol.messages import Message, read_statistics
 from fclub.protocol.plus.messages import Digest
 from fclub.protocol.plus.type_messages import Release, read_noised
 from fclub.protocol.seam import Family
-from fclub.service.link.channel import Numbered, decode_frame
+from fclub.service.link.channel import Hello, Numbered, decode_frame
 from fclub.service.store.books import read_books
 from fclub.simulation.attack import numbers_in
 
@@ -34,7 +34,8 @@ class Transcript(NamedTuple):
     `facts` are sizes, times, ids, orders, counts. `raw` are the noised numbers of each release in
     lattice steps, `white` the same in units in which the claimed noise is N(0, I), `keys` the stream of
     each. `charged` are the releases that the final ledger knows of, and `spent` is the μ that it shows;
-    `refused` are messages that the global server did not take.
+    `refused` are messages that the global server did not take. `nonces` are the random bytes of
+    greetings, and `served` what each user was served from where others' data must not show in it.
     """
 
     facts: tuple[Any, ...]
@@ -44,6 +45,8 @@ class Transcript(NamedTuple):
     charged: int
     spent: float
     refused: int
+    nonces: bytes
+    served: dict[str, bytes]
 
 
 @dataclass
@@ -63,14 +66,14 @@ class Reader:
         self.pair, self.family = pair, family
         self.dim, self.domain = family.shape.dim, family.domain
 
-    def read(self, running: Running) -> Transcript:
+    def read(self, running: Wire) -> Transcript:
         """After the run has finished."""
         facts: list[tuple[Any, ...]] = []
         streams: dict[Key, list[Vector]] = {}
         order: list[tuple[Key, int]] = []
-        heard = _Heard()
+        heard, nonces = _Heard(), b""
         for visits, data in running.sent:
-            frame = decode_frame(data, NAME)
+            frame = decode_frame(data, running.name)
             fact: list[Any] = [visits, type(frame).__name__]
             if isinstance(frame, Numbered):
                 message = self.family.decode(frame.payload)
@@ -81,19 +84,24 @@ class Reader:
                 for key, values in self._noised(message, session, heard):
                     streams.setdefault(key, []).append(values)
                     order.append((key, len(streams[key]) - 1))
-            elif not self.pair.grouped:
-                fact.append(len(data))
+            else:
+                nonces += frame.number if isinstance(frame, Hello) else b""
+                if not self.pair.grouped:
+                    fact += [len(data), *numbers_in(msgspec.to_builtins(frame))]
             facts.append(tuple(fact))
+        facts += [(visits, "notice", text) for visits, text in running.notices]
         charged, spent = _charged(running)
         white = {key: self._whiten(key, np.array(values)) for key, values in streams.items()}
         return Transcript(
             facts=() if self.pair.printed else tuple(facts),
             keys=tuple(key for key, _ in order),
-            raw=np.array([streams[key][place] for key, place in order]),
-            white=np.array([white[key][place] for key, place in order]),
+            raw=_rows([streams[key][place] for key, place in order]),
+            white=_rows([white[key][place] for key, place in order]),
             charged=charged,
             spent=spent,
             refused=running.refused,
+            nonces=nonces,
+            served=running.served if self.pair.own else {},
         )
 
     def _plain(self, message: Message) -> list[float]:
@@ -143,13 +151,21 @@ class Reader:
     def _whiten(self, key: Key, values: Matrix) -> Matrix:
         family: Any = self.family
         if self.pair.unit == "user":
-            return np.asarray(values / family.slots.deviation)
+            return np.asarray(values / self.deviations)
         if self.pair.printed:
             return values
-        deviations = released_std(self.domain, self.dim, family.plan.mechanism.std) / STEP
-        deviations *= np.sqrt(self.streams)
         factor = family.plan.mechanism.factor(len(values))
-        return np.asarray(solve_triangular(factor, values, lower=True) / deviations[deviations > 0.0])
+        prefixes = solve_triangular(factor, values, lower=True)
+        return np.asarray(prefixes / (np.sqrt(self.streams) * self.deviations))
+
+    @property
+    def deviations(self) -> Vector:
+        """Of the noise of each number of a release or of a stream, in lattice steps."""
+        family: Any = self.family
+        if self.pair.unit == "user":
+            return np.full(family.slots.entries, family.slots.deviation)
+        deviations = released_std(self.domain, self.dim, family.plan.mechanism.std) / STEP
+        return np.asarray(deviations[deviations > 0.0])
 
     def bound(self, releases: int) -> float:
         """μ of so many releases of what one neighbour changes."""
@@ -163,12 +179,24 @@ class Reader:
         return float(moved / (mechanism.std * np.sqrt(self.streams)))
 
     @property
+    def releases(self) -> int:
+        """How many releases all of them together are."""
+        family: Any = self.family
+        plan = family.slots if self.pair.unit == "user" else family.plan.mechanism
+        return int(plan.releases)
+
+    @property
     def streams(self) -> int:
         """How many streams are added up in what is read as one."""
         return len(EVERYBODY) if self.pair.grouped else 1
 
 
-def _charged(running: Running) -> tuple[int, float]:
+def _rows(releases: list[Vector]) -> Matrix:
+    """One release a row; a run without any has none."""
+    return np.array(releases) if releases else np.zeros((0, 1))
+
+
+def _charged(running: Wire) -> tuple[int, float]:
     """Releases that the ledger in the store has paid for, and μ; a lost stream may have had all.
 
     A ledger that does not add up has paid for nothing.

@@ -1,0 +1,112 @@
+"""Attacks in which chance plays no part: each number that is sent is taken apart, exactly.
+
+A *witness* is a source of noise that remembers what it gave for which deviation. What a server sends
+minus what its twin without noise sends has to be that, number by number: noise that was cut off, made
+smaller by a hundredth, shared, left out where it seemed needless or taken from elsewhere is seen in
+one run. Releases of whole users are sums of vectors, each of them made from one user's data alone. So
+what a user changes among others is what it would have sent alone, to the last step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import exp
+
+import numpy as np
+from scipy.special import ndtr
+
+from fclub.attack.live import SLACK, Attack
+from fclub.attack.scenes import BYSTANDERS, EVERYBODY, NEWCOMER, History, Scene, life, scenes_of
+from fclub.core.lattice import Whole
+from fclub.core.types import Floats
+from fclub.privacy.audit import Finding, Interval
+from fclub.privacy.levels import USER
+from fclub.privacy.noise import DiscreteNoise
+
+WIDER = 8.0
+"""A witness draws so many times wider: whoever cuts tails off has to cut now."""
+
+ROUNDED = 64.0
+"""Steps by which a number of a stream may miss its draw: streams are decoded in doubles and rounded."""
+
+
+class Witness(DiscreteNoise):
+    """Remembers deviations and draws, in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[tuple[Floats, Whole]] = []
+
+    def integers(self, deviations: Floats) -> Whole:
+        drawn = super().integers(WIDER * np.asarray(deviations))
+        self.drawn.append((np.array(deviations, dtype=np.float64), drawn.copy()))
+        return drawn
+
+
+class Exact:
+    """What can be said of one promise without repeating anything."""
+
+    def __init__(self, attack: Attack) -> None:
+        self.attack = attack
+        self.users = attack.pair.unit == USER
+
+    def findings(self) -> Iterator[Finding]:
+        """The printed algorithm has no twins, and of groups only their sum is read."""
+        pair = self.attack.pair
+        if pair.printed:
+            return
+        yield Finding("claim", "δ at the claimed ε", self._claim())
+        near = self.attack.neighbours()[0]
+        scenes = scenes_of(pair) if self.users else {"life": life}
+        histories = {"first": near.first, "second": near.second}
+        if self.users:
+            nobody = replace(near.second, silent=frozenset({*EVERYBODY, NEWCOMER}))
+            histories["nobody"] = nobody
+            for test, interval in self._alone(near.first, near.second, nobody).items():
+                yield Finding("alone", test, interval)
+        if not pair.grouped:
+            for name, scene in scenes.items():
+                for side, history in histories.items():
+                    for test, interval in self._witness(scene, history).items():
+                        yield Finding(f"witness of the {side}, {name}", test, interval)
+
+    def _claim(self) -> Interval:
+        """δ(ε) of the noise over the bound, by its formula and not by the package's calibration."""
+        attack, reader = self.attack, self.attack.reader
+        mu, epsilon = reader.bound(reader.releases) * np.sqrt(reader.streams), attack.epsilon
+        delta = ndtr(mu / 2.0 - epsilon / mu) - exp(epsilon) * ndtr(-mu / 2.0 - epsilon / mu)
+        return Interval(float(delta), 0.0, attack.delta * SLACK)
+
+    def _alone(self, everybody: History, without: History, nobody: History) -> dict[str, Interval]:
+        """One user among others, and alone; a user without data adds nothing at all."""
+        alone = replace(everybody, silent=frozenset({*BYSTANDERS, NEWCOMER}))
+        histories = everybody, without, alone, nobody
+        raw = [self.attack.play(life, one, quiet=True, late=True).raw for one in histories]
+        if len({numbers.shape for numbers in raw}) > 1:
+            return {"releases that follow from data": Interval(1.0, 0.0, 0.0)}
+        owed = np.abs((raw[0] - raw[1]) - (raw[2] - raw[3])).max(initial=0.0)
+        return {
+            "what others add because of this user": Interval(float(owed), 0.0, 0.0),
+            "what nobody adds": Interval(float(np.abs(raw[3]).max(initial=0.0)), 0.0, 0.0),
+        }
+
+    def _witness(self, scene: Scene, history: History) -> dict[str, Interval]:
+        attack, source = self.attack, Witness()
+        watched = Attack(attack.pair, attack.epsilon, attack.delta, source)
+        run = watched.play(scene, history, late=self.users)
+        twin = attack.play(scene, history, quiet=True, late=self.users)
+        claimed = attack.reader.deviations
+        drawn = [(scale[scale > 0.0], draw[scale > 0.0]) for scale, draw in source.drawn]
+        other = sum(not np.array_equal(scale, claimed) for scale, _ in drawn)
+        same = 0 < len(drawn) == len(run.keys) and run.keys == twin.keys
+        found = {
+            "draws that are in no release, or the reverse": Interval(float(not same), 0.0, 0.0),
+            "draws of another deviation": Interval(float(other), 0.0, 0.0),
+        }
+        if same and not other:
+            noise = (run.white - twin.white) * claimed
+            gap = np.abs(noise - np.array([draw for _, draw in drawn])).max()
+            limit = 0.5 if self.users else ROUNDED
+            found["steps between noise and draw"] = Interval(float(gap), 0.0, limit)
+        return found

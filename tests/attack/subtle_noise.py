@@ -1,0 +1,228 @@
+"""Noise that is broken in small ways which look like sound engineering, most of it of whole users.
+
+Each is something that somebody might well write: noise that is saved where it seems to be of no use,
+smoothed, cut off far out, or shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.attack.sabotage import EVENT, INTERACTIVE, POOLED, USERS, Sabotage
+
+from fclub.attack.pairs import Pair
+from fclub.core.types import Counts
+from fclub.privacy.noise import NoiseSource, NoNoise
+from fclub.protocol.plus.releases import PrivateReleases
+from fclub.protocol.plus.slots import SlotReleases
+from fclub.service.nodes.global_node import GlobalNode
+
+TYPES, DIM = 4, 8
+slots: Any = import_module(SlotReleases.__module__)
+_draw = slots.draw_whole
+
+Draw = Callable[[NoiseSource, int, float], Counts]
+
+
+def _drawn(patch: pytest.MonkeyPatch, change: Draw) -> None:
+    patch.setattr(slots, "draw_whole", change)
+
+
+def _silenced(patch: pytest.MonkeyPatch, places: Any) -> None:
+    def partly(source: NoiseSource, entries: int, deviation: float) -> Counts:
+        drawn = _draw(source, entries, deviation)
+        drawn[places] = 0
+        return drawn
+
+    _drawn(patch, partly)
+
+
+def counts_without_noise(patch: pytest.MonkeyPatch) -> None:
+    """How many users a type has looks harmless."""
+    _silenced(patch, slice(DIM, TYPES * (DIM + 1), DIM + 1))
+
+
+def last_type_without_noise(patch: pytest.MonkeyPatch) -> None:
+    """A loop over all types but the last."""
+    _silenced(patch, slice((TYPES - 1) * (DIM + 1), TYPES * (DIM + 1)))
+
+
+def constant_without_noise(patch: pytest.MonkeyPatch) -> None:
+    """With unit `event` the constant's own entry needs none."""
+    _silenced(patch, -1)
+
+
+def off_diagonals_without_noise(patch: pytest.MonkeyPatch) -> None:
+    """Of the triangle only the diagonal is noised."""
+    rows, columns = np.triu_indices(DIM)
+    _silenced(patch, TYPES * (DIM + 1) + np.flatnonzero(rows != columns))
+
+
+def hundredth_less_noise(patch: pytest.MonkeyPatch) -> None:
+    """Too little for any test of variances."""
+    _drawn(patch, lambda source, entries, deviation: _draw(source, entries, 0.99 * deviation))
+
+
+def tenth_less_noise(patch: pytest.MonkeyPatch) -> None:
+    _drawn(patch, lambda source, entries, deviation: _draw(source, entries, 0.9 * deviation))
+
+
+def cut_far_tails(patch: pytest.MonkeyPatch) -> None:
+    """No draw beyond four deviations: one in 16,000 would be."""
+
+    def cut(source: NoiseSource, entries: int, deviation: float) -> Counts:
+        limit = int(4.0 * deviation)
+        return np.clip(_draw(source, entries, deviation), -limit, limit)
+
+    _drawn(patch, cut)
+
+
+def neighbouring_entries_share_noise(patch: pytest.MonkeyPatch) -> None:
+    """Noise that was smoothed, with the right variance of every entry."""
+
+    def smooth(source: NoiseSource, entries: int, deviation: float) -> Counts:
+        drawn = _draw(source, entries + 1, deviation).astype(np.float64)
+        return np.rint(0.8 * drawn[1:] + 0.6 * drawn[:-1]).astype(np.int64)
+
+    _drawn(patch, smooth)
+
+
+def slots_share_noise(patch: pytest.MonkeyPatch) -> None:
+    """A third of each slot's variance is the noise of the slot before."""
+    before: dict[int, Counts] = {}
+
+    def partly(source: NoiseSource, entries: int, deviation: float) -> Counts:
+        drawn, last = _draw(source, entries, deviation), before.get(id(source))
+        before[id(source)] = drawn
+        if last is None:
+            return drawn
+        return np.rint(np.sqrt(2 / 3) * drawn + np.sqrt(1 / 3) * last).astype(np.int64)
+
+    _drawn(patch, partly)
+
+
+def servers_share_noise(patch: pytest.MonkeyPatch) -> None:
+    """All servers of a federation draw from one seed, which is fresh in every federation."""
+    start, seed = GlobalNode.__init__, {"now": 0}
+
+    def seeded(self: Any, *given: Any) -> None:
+        start(self, *given)
+        seed["now"] = int.from_bytes(self.incarnation)
+
+    def shared(self: Any) -> Any:
+        if isinstance(self.source.source, NoNoise):
+            return finish(self)
+        rng = np.random.default_rng([seed["now"], self.open.slot])
+        patched = slots.draw_whole
+        slots.draw_whole = lambda source, entries, deviation: np.rint(
+            deviation * rng.standard_normal(entries)
+        ).astype(np.int64)
+        try:
+            return finish(self)
+        finally:
+            slots.draw_whole = patched
+
+    finish = SlotReleases.finish
+    patch.setattr(GlobalNode, "__init__", seeded)
+    patch.setattr(SlotReleases, "finish", shared)
+
+
+def later_slots_quieter(patch: pytest.MonkeyPatch) -> None:
+    """From the third slot on a fifth less: by then there are so many visits."""
+    finish = SlotReleases.finish
+
+    def quieter(self: Any) -> Any:
+        patched = slots.draw_whole
+        if self.open.slot >= 2:
+            slots.draw_whole = lambda source, entries, deviation: _draw(
+                source, entries, 0.8 * deviation
+            )
+        try:
+            return finish(self)
+        finally:
+            slots.draw_whole = patched
+
+    patch.setattr(SlotReleases, "finish", quieter)
+
+
+def no_noise_on_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Where nobody has data there seems to be nothing to hide."""
+    finish = SlotReleases.finish
+
+    def careless(self: Any) -> Any:
+        patched, empty = slots.draw_whole, not self.open.total.any()
+        if empty:
+            slots.draw_whole = lambda source, entries, deviation: 0 * _draw(source, entries, deviation)
+        try:
+            return finish(self)
+        finally:
+            slots.draw_whole = patched
+
+    patch.setattr(SlotReleases, "finish", careless)
+
+
+def relief_upside_down(patch: pytest.MonkeyPatch) -> None:
+    """The constant's entries of a stream get half of their noise, where they should have twice."""
+    start = PrivateReleases.__init__
+
+    def eased(self: Any, *given: Any, **named: Any) -> None:
+        start(self, *given, **named)
+        most = float(self._deviations.max())
+        self._deviations = np.where(self._deviations == most, most / 2.0, self._deviations)
+
+    patch.setattr(PrivateReleases, "__init__", eased)
+
+
+def streams_cut_far(patch: pytest.MonkeyPatch) -> None:
+    """The same of streams: no draw beyond four deviations."""
+    start = PrivateReleases.__init__
+
+    class Cut:
+        seeded = False
+
+        def __init__(self, source: NoiseSource) -> None:
+            self.source = source
+
+        def integers(self, deviations: Any) -> Any:
+            limit = np.floor(4.0 * deviations).astype(np.int64)
+            return np.clip(self.source.integers(deviations), -limit, limit)
+
+    def cut(self: Any, *given: Any, **named: Any) -> None:
+        start(self, *given, **named)
+        self.source = Cut(self.source)
+
+    patch.setattr(PrivateReleases, "__init__", cut)
+
+
+BY_WITNESS: list[tuple[Sabotage, Pair]] = [
+    (cut_far_tails, USERS),
+    (hundredth_less_noise, INTERACTIVE),
+    (streams_cut_far, POOLED),
+    (no_noise_on_nothing, USERS),
+    (counts_without_noise, USERS),
+    (last_type_without_noise, USERS),
+    (constant_without_noise, INTERACTIVE),
+    (off_diagonals_without_noise, USERS),
+    (tenth_less_noise, USERS),
+    (neighbouring_entries_share_noise, USERS),
+    (slots_share_noise, USERS),
+    (servers_share_noise, USERS),
+    (later_slots_quieter, USERS),
+    (relief_upside_down, EVENT),
+    (streams_cut_far, EVENT),
+]
+"""To be found in a single run: noise that is not what was drawn."""
+
+BY_TWO: list[tuple[Sabotage, Pair]] = [(servers_share_noise, USERS)]
+"""To be found where two servers run at once."""
+
+IN_NOISE: list[tuple[Sabotage, Pair]] = [
+    (neighbouring_entries_share_noise, USERS),
+    (slots_share_noise, USERS),
+    (tenth_less_noise, USERS),
+]
+"""To be found in many runs with real noise."""
