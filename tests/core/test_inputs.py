@@ -6,8 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fclub.core.inputs import RewardRange, as_features, as_items, as_reward
-from fclub.errors import EmptyItems, InvalidFeatures, InvalidReward
+from fclub.core.inputs import (
+    MAX_ID,
+    MAX_USER_BYTES,
+    RewardRange,
+    as_features,
+    as_items,
+    as_reward,
+    check_id,
+    check_user,
+)
+from fclub.errors import EmptyItems, InvalidFeatures, InvalidInput, InvalidReward
 
 
 @given(arrays(np.float64, (4, 3), elements=st.floats(-0.5, 0.5)))
@@ -84,3 +93,15 @@ def test_rewards_outside_their_range_are_refused_or_clipped() -> None:
             RewardRange(1.0, 5.0).to_model(outside)
     minutes = RewardRange(0.0, 30.0, clip=True)
     assert [minutes.to_model(r) for r in (-1.0, 15.0, 1e9)] == [0.0, 0.5, 1.0]
+
+
+def test_names_and_ids_have_limits() -> None:
+    check_user("ä" * (MAX_USER_BYTES // 2))
+    check_id("i" * MAX_ID)
+    for user in ("", "ä" * (MAX_USER_BYTES // 2) + "x"):
+        with pytest.raises(InvalidInput) as refused:
+            check_user(user)
+        assert refused.value.value == user
+    for key in ("", "i" * (MAX_ID + 1)):
+        with pytest.raises(InvalidInput, match="characters"):
+            check_id(key)

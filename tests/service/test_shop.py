@@ -19,7 +19,7 @@ from fclub import AsyncClient, Client
 from fclub.cli.import_ import app
 from fclub.client import Observation, Ranked
 from fclub.errors import InvalidFile, InvalidInput, RequestFailed
-from fclub.service.nodes.importing import read_past
+from fclub.service.nodes.importing import learn_offline, read_past
 from fclub.service.nodes.parts import check_store, local_node
 from fclub.service.nodes.parts import stock as put_stock
 from fclub.service.serve import local_app
@@ -239,6 +239,7 @@ def test_a_large_catalogue_is_scored_beside_other_requests(tmp_path: Path) -> No
         ("id,a,b,c,d\nx,1,0,0,0\ny,1,0,0,word\n", "line 3: could not convert"),
         ("id,a,b,c,d\nx,1,0,0,0\ny,1,1,0,0\n", "line 3: features have norm"),
         ("id,a,b,c,d\nx,1,0,0,0\nx,1,0,0,0\n", "an id of its own"),
+        (f"id,a,b,c,d\n{'x' * 257},1,0,0,0\n", "an id has at most 256 characters"),
         ("id,a,b,c,d\nx,1,0,0,0\ny,1,0,0,0\n", "may have 1 items"),
         ("id,a,b,c,d\n", "no item"),
     ],
@@ -372,6 +373,29 @@ def test_a_wrong_log_is_named(tmp_path: Path, text: str, reason: str) -> None:
         list(read_past(path))
     with pytest.raises(InvalidFile, match="No such file"):
         list(read_past(tmp_path / "missing.csv"))
+
+
+def test_names_that_no_request_may_have_are_not_imported_either(tmp_path: Path) -> None:
+    """Over HTTP a user has at most 128 bytes and an id 256 characters; a file is no way around that."""
+    settings = local_settings(tmp_path, http=Http(tokens=HTTP.tokens))
+    node = local_node(settings)
+    node.put_items(["a"], np.eye(DIM)[:1])
+    node.commit()
+    node.store.close()
+    path, long = tmp_path / "long.csv", "ü" * 65
+    lines = [f"1,{long},a,1", f"2,{'u' * 128},a,1", f"{'i' * 257},ann,a,1", "3,ann,a,1"]
+    path.write_text("\n".join(["id,user,item,reward", *lines]))
+    results = learn_offline(Path(settings.store), read_past(path))
+    assert [str(one) for one in results] == [
+        "a user has at most 128 bytes",
+        "True",
+        "an id has from 1 to 256 characters",
+        "True",
+    ]
+    assert all(isinstance(one, InvalidInput) for one in results[::2])
+    assert check_store(settings)["users"] == 2
+    code, told = run_import(path, "--store", settings.store)
+    assert (code, told) == (1, {"learned": 0, "known": 2, "refused": 2})
 
 
 def test_an_import_needs_one_place(log: Path) -> None:

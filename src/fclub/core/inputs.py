@@ -9,10 +9,27 @@ import numpy as np
 
 from fclub.core.kernels import largest_square
 from fclub.core.types import Matrix, Vector
-from fclub.errors import EmptyItems, InvalidFeatures, InvalidReward
+from fclub.errors import EmptyItems, InvalidFeatures, InvalidInput, InvalidReward
 
 NORM_TOLERANCE = 1e-9
 """How far above 1 rounding may push the norm of a feature vector."""
+
+MAX_USER_BYTES, MAX_ID = 128, 256
+"""Of a user's name, and characters of an id of an item or of an observation."""
+
+
+def check_user(user: str) -> None:
+    """Refuse names that are empty or too long, on whichever way they come in."""
+    if not user:
+        raise InvalidInput("a user has a name", user)
+    if len(user.encode()) > MAX_USER_BYTES:
+        raise InvalidInput(f"a user has at most {MAX_USER_BYTES} bytes", user)
+
+
+def check_id(key: str) -> None:
+    """The same of ids that a store keeps."""
+    if not 1 <= len(key) <= MAX_ID:
+        raise InvalidInput(f"an id has from 1 to {MAX_ID} characters", key)
 
 
 @dataclass(frozen=True)

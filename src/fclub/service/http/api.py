@@ -7,15 +7,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from fclub.core.inputs import RewardRange
+from fclub.core.inputs import MAX_ID, MAX_USER_BYTES, RewardRange
 from fclub.service.http.openapi import Operation, Operations, as_json, describe, reference
 
-MAX_USER_BYTES = 128
 ANY_REWARD = RewardRange()
 
 User = Annotated[str, Meta(min_length=1, max_length=MAX_USER_BYTES)]
-ItemId = Annotated[str, Meta(max_length=256)]
-KnownId = Annotated[str, Meta(min_length=1, max_length=256)]
+ItemId = Annotated[str, Meta(max_length=MAX_ID)]
+KnownId = Annotated[str, Meta(min_length=1, max_length=MAX_ID)]
 
 
 class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fclub.core.inputs import as_items
+from fclub.core.inputs import as_items, check_user
 from fclub.core.offers import best_items, mix
 from fclub.core.types import Matrix
 from fclub.errors import EmptyItems, InvalidFeatures, InvalidInput, TooLarge
@@ -22,11 +22,6 @@ from fclub.service.store.offers import Own, Part, Whole, encode_offer
 
 LARGE = 5_000
 """More items than this are scored beside other requests, in a thread of their own."""
-
-
-def check_user(user: str) -> None:
-    if len(user.encode()) > api.MAX_USER_BYTES:
-        raise InvalidInput(f"a user has at most {api.MAX_USER_BYTES} bytes", user)
 
 
 def check_ids(ids: list[str]) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 from starlette.requests import Request
 from starlette.routing import Route
 
-from fclub.core.inputs import as_features
+from fclub.core.inputs import as_features, check_user
 from fclub.errors import InvalidInput, NotFound, TooLarge
 from fclub.service.http import api
-from fclub.service.http.choosing import check_ids, check_user, features_of
+from fclub.service.http.choosing import check_ids, features_of
 from fclub.service.http.gate import Gate
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner

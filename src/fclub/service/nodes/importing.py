@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from math import isfinite
 from pathlib import Path
 
+from fclub.core.inputs import check_id, check_user
 from fclub.errors import FclubError, InvalidFile, InvalidInput
 from fclub.exchanges import Observation
 from fclub.service.nodes.parts import local_node, settings_of
@@ -51,7 +52,11 @@ def _observation(path: Path, line: int, record: dict[str, str], names: dict[str,
 
 
 def learn_offline(store: Path, observations: Iterable[Observation]) -> list[bool | FclubError]:
-    """Let the server of this store learn; for each whether it was new, or why it was refused."""
+    """Let the server of this store learn; for each whether it was new, or why it was refused.
+
+    Names and ids have the limits that a running server sets: nothing gets in that could not be asked
+    for, or forgotten, over HTTP.
+    """
     settings = settings_of(store)
     node, rewards = local_node(settings, create=False), settings.model.rewards
     results: list[bool | FclubError] = []
@@ -59,6 +64,8 @@ def learn_offline(store: Path, observations: Iterable[Observation]) -> list[bool
         for one in observations:
             x = node.catalogue.features(str(one.item))
             try:
+                check_user(one.user)
+                check_id(one.id)
                 if x is None:
                     raise InvalidInput(f"there is no item {one.item!r} in the catalogue", one.item)
                 reward = rewards.to_model(one.reward)

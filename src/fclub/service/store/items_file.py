@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fclub.core.inputs import as_items
+from fclub.core.inputs import MAX_ID, as_items
 from fclub.core.types import Matrix
 from fclub.errors import InvalidFeatures, InvalidFile
 
@@ -78,6 +78,8 @@ def check_items_file(path: Path, dim: int) -> Iterator[list[str]]:
         count += len(ids)
         if "" in known or len(known) < count:
             raise InvalidFile(f"{path}: every item needs an id of its own")
+        if len(max(ids, key=len)) > MAX_ID:
+            raise InvalidFile(f"{path}: an id has at most {MAX_ID} characters")
         yield ids
 
 
