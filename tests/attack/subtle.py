@@ -370,6 +370,7 @@ BY_TWINS: list[tuple[Sabotage, Pair]] = [
 
 BY_WITNESS: list[tuple[Sabotage, Pair]] = [
     (wrong_calibration, USERS),
+    (past_released_again, USERS),
     (learned_variance, USERS),
     (learned_shares, INTERACTIVE),
     (bound_on_the_mean, USERS),

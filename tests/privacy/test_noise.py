@@ -69,6 +69,13 @@ def test_tails_are_those_of_a_gaussian() -> None:
     assert drawn.max() < 8.0
 
 
+@pytest.mark.slow
+def test_tails_are_not_cut_off_far_out() -> None:
+    """Of so many draws 25 are beyond four deviations; a cut there would cost more than δ = 10⁻⁵."""
+    drawn = np.abs(DiscreteNoise().integers(np.full(400_000, 1e6))) / 1e6
+    assert 5 <= np.count_nonzero(drawn > 4.0) <= 60
+
+
 @pytest.mark.parametrize("source", [seeded(1), DiscreteNoise(), NoNoise()])
 def test_there_is_no_noise_without_a_deviation(source: NoiseSource) -> None:
     drawn = source.integers(np.array([[0.0, 1e9], [1e9, 0.0]]))

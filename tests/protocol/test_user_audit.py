@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fclub.core.lattice import Whole
 from fclub.core.plus.type_filter import FilterRules
 from fclub.core.plus.type_release import release_length
 from fclub.core.statistics import Packed
@@ -18,7 +19,7 @@ from fclub.privacy.audit import (
 )
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import TRANSCRIPT
-from fclub.privacy.noise import SeededNoise
+from fclub.privacy.noise import NoiseSource, NoNoise, SeededNoise
 from fclub.privacy.slots import plan_slots
 from fclub.protocol.plus.slots import SlotReleases
 from fclub.protocol.plus.type_messages import read_noised
@@ -83,3 +84,73 @@ def test_weaker_noise_is_noticed() -> None:
     covariance = plan.deviation**2 * np.eye(SLOTS * ENTRIES)
     assert not trace_interval(whitened(first, covariance)).inside
     assert proved(first, second) > plan.mu
+
+
+class Remembering:
+    """Gives noise that nobody would draw, and remembers for which deviations it was asked."""
+
+    seeded = False
+
+    def __init__(self) -> None:
+        self.asked: list[Floats] = []
+
+    def integers(self, deviations: Floats) -> Whole:
+        self.asked.append(deviations)
+        numbers = np.arange(1, len(deviations) + 1, dtype=np.int64) * (10**9 + len(self.asked))
+        return np.where(np.arange(len(deviations)) % 2 == 0, numbers, -numbers)
+
+
+def people(visits: list[int], silent: int | None = None) -> Packed:
+    """Users with so many visits each, all of whom like what they see; one may have none."""
+    users = Packed.zeros(len(visits), DIM)
+    for u, count in enumerate(visits):
+        rng = np.random.default_rng([5, u])
+        X = np.column_stack([rng.uniform(-0.4, 0.4, (count, DIM - 1)), np.full(count, HALF)])
+        if u != silent:
+            users.gram[u], users.moment[u], users.counts[u] = X.T @ X, X.sum(axis=0) / 2, count
+    return users
+
+
+def sent(users: Packed, source: NoiseSource, days: float = 0.0) -> Floats:
+    """All slots of one server, each in two parts, in lattice steps."""
+    plan = plan_slots(8.0, 1e-5, ENTRIES, 0.01, SLOTS, days=days)
+    server = SlotReleases(plan, RULES, source, Ledger(TRANSCRIPT, 8.0, 1e-5, unit="user"), "s")
+    for row in range(len(users.counts)):
+        server.add_user()
+        server.visit(row, Packed.zeros(len(users.counts), DIM))
+    rows = []
+    for slot in range(SLOTS):
+        server.begin_slot(slot, len(users.counts), 10 * slot)
+        while not server.whole:
+            server.add(users, 2)()
+        rows.append(read_noised(server.finish().sums, TYPES, DIM))
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("visits", [[0, 0, 0], [1, 0, 3], [400, 6, 9]])
+def test_what_leaves_is_the_exact_sum_and_one_draw_for_each_number(visits: list[int]) -> None:
+    """Whatever the source gives: all of it, for every entry, with the plan's deviation, once a slot."""
+    source, plan = Remembering(), plan_slots(8.0, 1e-5, ENTRIES, 0.01, SLOTS)
+    noise = sent(people(visits), source) - sent(people(visits), NoNoise())
+    assert [asked.tolist() for asked in source.asked] == SLOTS * [ENTRIES * [plan.deviation]]
+    again = Remembering()
+    assert np.array_equal(noise, [again.integers(asked) for asked in source.asked])
+
+
+@pytest.mark.parametrize("days", [0.0, 30.0])
+@pytest.mark.parametrize("row", range(3))
+@pytest.mark.parametrize("count", [1, 2, 400])
+def test_whoever_it_is_adds_its_own_bounded_vector(count: int, row: int, days: float) -> None:
+    """First or last, in the same part as others or not, after one visit or many."""
+    visits = [6, 9, 4]
+    visits[row] = count
+    others = [count if u == row else 0 for u in range(3)]
+    plan = plan_slots(8.0, 1e-5, ENTRIES, 0.01, SLOTS)
+    with_all, without, alone, nobody = (
+        sent(users, NoNoise(), days)
+        for users in (people(visits), people(visits, row), people(others), people([0, 0, 0]))
+    )
+    lengths = np.linalg.norm(with_all - without, axis=1)
+    assert np.all((lengths > 0.9 * plan.steps) & (lengths <= plan.steps)), "it attains its bound"
+    assert not nobody.any()
+    assert np.array_equal(with_all - without, alone), "whatever the others do"

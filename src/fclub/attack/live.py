@@ -33,6 +33,7 @@ from fclub.attack.scenes import (
 )
 from fclub.attack.transcripts import Reader, Transcript, whiten_printed
 from fclub.core.types import Floats
+from fclub.parameters import Parameter
 from fclub.privacy.audit import Finding, Interval
 from fclub.privacy.levels import USER
 from fclub.privacy.noise import NoiseSource, NoNoise
@@ -51,13 +52,22 @@ Progress = Callable[[str], None]
 
 
 class Attack:
-    """One promise at one budget; without a source every run makes its own, as a deployment does."""
+    """One promise at one budget; without a source every run makes its own, as a deployment does.
+
+    `more` are further parameters of the policy.
+    """
 
     def __init__(
-        self, pair: Pair, epsilon: float, delta: float, source: NoiseSource | None = None
+        self,
+        pair: Pair,
+        epsilon: float,
+        delta: float,
+        source: NoiseSource | None = None,
+        more: dict[str, Parameter] | None = None,
     ) -> None:
         self.pair, self.source, self.epsilon, self.delta = pair, source, epsilon, delta
         self.model = pair.model(epsilon, delta)
+        self.model.parameters.update(more or {})
         self.reader = Reader(pair, family_of(self.model))
 
     def play(

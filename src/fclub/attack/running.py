@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from fclub.core.types import Vector
 from fclub.errors import FclubError, NotAgreed
 from fclub.privacy.noise import NoiseSource
+from fclub.privacy.slots import DAY
 from fclub.service.link.channel import GLOBAL, Numbered, decode_frame
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
@@ -158,6 +160,12 @@ class Running:
         self._stop(self.node)
         self.node = self._open()
         self.deliver()
+
+    def next_period(self) -> None:
+        """The clock goes on by a day. The log does not hold this, so there must be no restart later."""
+        server = self.node.server.slotted
+        assert server is not None
+        server.forgo(server.period_start(time.time() + DAY))
 
     def copy(self) -> None:
         """Somebody copies the store."""

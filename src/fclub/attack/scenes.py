@@ -144,6 +144,14 @@ def forgotten(running: Running, history: History, pair: Pair) -> None:
     _visit(running, history, EVERYBODY, range(two, 2 * three))
 
 
+def periods(running: Running, history: History, pair: Pair) -> None:
+    """Visits in two periods; the first of all begins the first of them."""
+    _, two, three = pair.pace
+    _visit(running, history, EVERYBODY, range(two))
+    running.next_period()
+    _visit(running, history, EVERYBODY, range(two, 2 * three))
+
+
 def printed(running: Running, history: History, pair: Pair) -> None:
     """Two users who are there before the first observation, and a restart."""
     for user in (TARGET, BYSTANDERS[0]):
