@@ -21,6 +21,7 @@ from starlette.routing import Router
 from fclub.errors import InvalidSetting, ServiceFailed
 from fclub.service.http.gate import Routes
 from fclub.service.http.global_app import GlobalService
+from fclub.service.http.joined import JoinedProtocol
 from fclub.service.http.local_app import LocalService
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import NatsWire, broker_of
@@ -169,6 +170,7 @@ def serve(
     app, runner = make(settings)
     config = uvicorn.Config(
         app,
+        http=JoinedProtocol,
         ssl_certfile=None if http.socket else http.tls_certificate,
         ssl_keyfile=None if http.socket else http.tls_key,
         timeout_keep_alive=ROUTER_SECONDS if http.socket else CLIENT_SECONDS,
