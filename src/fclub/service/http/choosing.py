@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
 
@@ -31,9 +32,11 @@ def check_ids(ids: list[str]) -> None:
 
 
 def features_of(rows: list[list[float]], dim: int) -> Matrix:
+    """Rows of as many numbers, as they are read from a body."""
     if {len(row) for row in rows} != {dim}:
         raise InvalidFeatures(f"every item needs {dim} features")
-    return as_items(rows, dim)
+    numbers = np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * dim)
+    return as_items(numbers.reshape(-1, dim), dim)
 
 
 class Chooser:
@@ -51,14 +54,15 @@ class Chooser:
         if entry.exclude_seen:
             # What was shown a moment ago has to be on disk before it can be read.
             await self.runner.commit()
-        offer = self._offer(entry.items)
         if (
             entry.items is not None
             and entry.count is None
             and not (entry.exclude or entry.exclude_seen)
         ):
-            decision = self.node.recommend(entry.user, offer.items, offer.ids, offer.known)
-            return api.Recommended(decision.id, offer.ids[decision.index], decision.index)
+            ids, rows, known = self._given(entry.items)
+            decision = self.node.recommend(entry.user, rows, ids, known)
+            return api.Recommended(decision.id, ids[decision.index], decision.index)
+        offer = self._offer(entry.items)
         if entry.exclude:
             offer = self._without(offer, entry.exclude)
         if entry.exclude_seen:
@@ -78,18 +82,27 @@ class Chooser:
             offer = self.node.catalogue.offer()
             # What is on offer now will be remembered, whatever is deleted while it is scored.
             return offer._replace(there=offer.there.copy()) if self.node.uniform else offer
-        ids = [item if isinstance(item, str) else item.id for item in items]
-        check_ids(ids)
-        given = [item.features for item in items if not isinstance(item, str)]
-        if len(given) == len(items):
-            rows = features_of(given, self.dim)
-            self.node.family.domain.check_items(rows)
-        elif given:
-            raise InvalidInput("items are either ids of the catalogue or have features, not both")
-        else:
-            rows = self._catalogued(ids)
+        ids, rows, known = self._given(items)
         there = np.ones(len(ids), dtype=np.bool_)
-        return Offer(rows, there, ids, self.node.catalogue.version, known=not given)
+        return Offer(rows, there, ids, self.node.catalogue.version, known)
+
+    def _given(self, items: list[api.Item | str]) -> tuple[list[str], Matrix, bool]:
+        """Ids and features of the items of a request, and whether they are the catalogue's."""
+        ids, given = [], []
+        for item in items:
+            if isinstance(item, str):
+                ids.append(item)
+            else:
+                ids.append(item.id)
+                given.append(item.features)
+        check_ids(ids)
+        if not given:
+            return ids, self._catalogued(ids), True
+        if len(given) < len(items):
+            raise InvalidInput("items are either ids of the catalogue or have features, not both")
+        rows = features_of(given, self.dim)
+        self.node.family.domain.check_items(rows)
+        return ids, rows, False
 
     def _catalogued(self, ids: list[str]) -> Matrix:
         places = self.node.catalogue.places(ids)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -126,23 +125,25 @@ class LocalService:
 
     def _change(self, handle: Callable[[Entry], Result], entry: Entry) -> Result:
         """Call what changes something."""
-        with self._whole():
-            return handle(entry)
-
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Fail on an unexpected error: something may be half done, so nothing more is acknowledged."""
         try:
-            yield
+            return handle(entry)
         except FclubError:
             raise
         except Exception as error:
-            self.runner.fail(error)
-            raise NotStored("the server has failed") from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> NotStored:
+        """After an unexpected error something may be half done: nothing more is acknowledged."""
+        self.runner.fail(error)
+        return NotStored("the server has failed")
 
     async def _choose(self, entry: api.RecommendRequest) -> api.Recommended | api.Several:
-        with self._whole():
+        try:
             answer = await self.chooser.choose(entry)
+        except FclubError:
+            raise
+        except Exception as error:
+            raise self._failed(error) from error
         self.monitor.traffic.decisions += len(answer.shown) if isinstance(answer, api.Several) else 1
         return answer
 

@@ -49,6 +49,8 @@ class Books:
 
     def enter(self, changes: Changes) -> None:
         """Store what was entered since the last message, or for none."""
+        if not self._pending:
+            return
         now = time.time()
         for event in self._pending:
             self.entries += 1

@@ -21,6 +21,9 @@ FORGOTTEN_AT_ONCE = 500
 ASSUMED_AT_ONCE = 50
 """Decisions without a reward that are looked at in one go, since each is learned from."""
 
+_ADD = "INSERT INTO decisions (id, row, item, features, made, era) VALUES (?, ?, ?, ?, ?, ?)"
+_REWARD = "UPDATE decisions SET reward = ?, assumed = ? WHERE id = ?"
+
 RANDOM_BYTES = 9
 COIN_BYTES = 7
 
@@ -93,9 +96,7 @@ class Decisions:
         self, key: bytes, shown: Shown, item: str, changes: Changes, offered: Offered | None = None
     ) -> None:
         """Remember a decision made now, and perhaps what was on offer."""
-        columns = "id, row, item, features, made, era"
-        sql = f"INSERT INTO decisions ({columns}) VALUES (?, ?, ?, ?, ?, ?)"
-        changes.write(sql, key, shown.row, item, shown.features, time.time(), shown.era)
+        changes.write(_ADD, key, shown.row, item, shown.features, time.time(), shown.era)
         if offered is not None:
             changes.write("INSERT INTO offers VALUES (?, ?, ?, ?)", key, *offered)
         self._recent[key] = shown
@@ -130,8 +131,7 @@ class Decisions:
         self._recent.pop(key, None)
         self._fresh[key] = reward, assumed
         changes.rewards.append(key)
-        sql = "UPDATE decisions SET reward = ?, assumed = ? WHERE id = ?"
-        changes.write(sql, reward, assumed, key)
+        changes.write(_REWARD, reward, assumed, key)
 
     def committed(self, changes: Changes) -> None:
         """The rewards among these changes can be read from the store from now on."""

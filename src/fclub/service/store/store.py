@@ -289,12 +289,13 @@ class Store:
 
     def stage(self, statements: list[Statement]) -> None:
         """Open a transaction with these statements; nothing is visible before `commit`."""
-        execute = self._writer.execute
+        cursor = self._writer.cursor()
+        execute = cursor.execute
         execute("BEGIN IMMEDIATE")
         try:
             for sql, parameters in statements:
                 if isinstance(parameters, list):
-                    self._writer.executemany(sql, parameters)
+                    cursor.executemany(sql, parameters)
                 else:
                     execute(sql, parameters)
         except BaseException:
