@@ -10,7 +10,8 @@ import pytest
 import fclub
 from fclub.config import Problem
 from fclub.policies.registry import make_policy
-from fclub.protocol.plus.local_server import CROWD, PlusLocal
+from fclub.protocol.plus.detection import CROWD
+from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.plus.user_local import UserLocal
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fclub.protocol.plus import type_local, user_local
+from fclub.protocol.plus import local_server, type_local, user_local
 from fclub.service.nodes import local_node as module
 from fclub.service.nodes import node as base
 from fclub.service.nodes.local_node import LocalNode
@@ -21,17 +21,31 @@ POLICIES: dict[str, dict[str, Any]] = {
     "fclub-plus": {"few": 5, "types": 4, "ratio": 1.2},
     "cdp-fclub-plus": {"few": 5, "types": 4, "ratio": 1.2, "slots": 6},
 }
+CLUSTERS: dict[str, dict[str, Any]] = {
+    "fclub-plus": {"ratio": 1.2},
+    "cdp-fclub-plus": {"ratio": 1.2, "unit": "event", "first_release": 3, "release_ratio": 1.5},
+}
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     for each in (type_local, user_local):
         monkeypatch.setattr(each, "PART", 5)
+    monkeypatch.setattr(local_server, "RELEASES", 2)
 
 
 @pytest.fixture(params=POLICIES)
 def pump(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     model = Model(policy=request.param, dim=DIM, parameters=POLICIES[request.param])
+    pump = Pump(tmp_path, model, 1)
+    yield pump
+    pump.close()
+
+
+@pytest.fixture(params=CLUSTERS)
+def sampling(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Its server detects clusters, and so it stays."""
+    model = Model(policy=request.param, dim=DIM, parameters=CLUSTERS[request.param])
     pump = Pump(tmp_path, model, 1)
     yield pump
     pump.close()
@@ -95,7 +109,24 @@ def test_a_snapshot_at_the_end_holds_users_whose_rows_wait_behind_one_who_is_for
 
 
 def test_a_restart_between_any_two_parts_leads_to_the_same_state(pump: Pump) -> None:
-    """In turn from the log alone and from a snapshot that was taken there, after ever more parts."""
+    assert restarts_in_parts(pump) >= 6
+
+
+def test_a_restart_in_the_middle_of_a_detection_of_clusters_leads_to_the_same_state(
+    sampling: Pump,
+) -> None:
+    """Found, applied, released in part: the log leads there, and noise is drawn once."""
+    assert restarts_in_parts(sampling) >= 6
+    node = sampling.locals["s0"]
+    assert len(node.books.messages()) == 1
+    assert node.books.unaccounted() == 0
+
+
+def restarts_in_parts(pump: Pump) -> int:
+    """How often a server was opened again amidst its work, each time to the same bits.
+
+    In turn from the log alone and from a snapshot that was taken there, after ever more parts.
+    """
     play(pump, 20)
     times = 0
     for number in range(20, 200):
@@ -114,7 +145,31 @@ def test_a_restart_between_any_two_parts_leads_to_the_same_state(pump: Pump) -> 
             assert state(reopened(pump)) == before
             times += 1
         pump.run()
-    assert times >= 6
+    return times
+
+
+def test_the_log_knows_what_came_while_a_detection_was_computed(sampling: Pump) -> None:
+    """Visits, a newcomer and a forgotten user between two parts, and a restart after each."""
+    play(sampling, 40)
+    for number in range(40, 120):
+        node = sampling.locals["s0"]
+        visit(node, number % 12, number)
+        taken = 0
+        while node.busy:
+            part = node.part()
+            assert part is not None
+            part()
+            visit(node, (number + taken) % (12 + taken % 2), number)
+            if taken == 1:
+                node.forget_user(f"user-{number % 12}")
+            write(node)
+            before = state(node)
+            node = reopened(sampling)
+            assert state(node) == before
+            taken += 1
+        sampling.run()
+    node.commit()
+    assert not node.erasing
 
 
 def test_only_rows_that_have_changed_are_written(pump: Pump) -> None:
@@ -230,3 +285,21 @@ def test_entries_of_earlier_versions_are_replayed_at_once(pump: Pump) -> None:
     play(pump, 30, first=60)
     before = state(pump.locals["s0"])
     assert state(reopened(pump)) == before
+
+
+def test_clusters_of_earlier_versions_were_detected_at_once(sampling: Pump) -> None:
+    """Though servers of types had learned to work in parts before."""
+    node = sampling.locals["s0"]
+    node.server.in_parts = False
+    play(sampling, 60)
+    sent = node.books.messages()["digest"]
+    node.store.note("clusters_at_once", str(node.entry))
+    before = state(node)
+    node = reopened(sampling)
+    assert state(node) == before
+    assert not node.busy
+    play(sampling, 30, first=60)
+    node = sampling.locals["s0"]
+    assert node.books.messages()["digest"] > sent
+    before = state(node)
+    assert state(reopened(sampling)) == before

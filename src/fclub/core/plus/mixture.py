@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import digamma
 
-from fclub.core.compiling import compiled, inner
+from fclub.core.compiling import beside, inner
 from fclub.core.kernels import add_matrix, add_scaled, invert, multiply, set_matrix, set_vector
 from fclub.core.plus.evidence import log_evidence
 from fclub.core.plus.items import Items, add_moments, draw_deviation, look_at_centres
@@ -223,7 +223,7 @@ def _note(
     return used
 
 
-@compiled
+@beside
 def sample_partitions(
     slots: Slots,
     users: Items,

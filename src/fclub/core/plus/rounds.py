@@ -9,7 +9,7 @@ import numpy as np
 from fclub.core.compiling import compiled
 from fclub.core.kernels import add_scaled, choose, grow_inverse, multiply
 from fclub.core.lattice import on_grid, snap
-from fclub.core.statistics import Packed, observe
+from fclub.core.statistics import Packed, observe, replace_reward
 from fclub.core.types import Floats, Indices, Matrix, Vector
 
 
@@ -73,3 +73,30 @@ def _learn(state: MixtureRound, row: int, x: Vector, centred: float) -> None:
         grow_inverse(state.covariance[row], x, weight)
         add_scaled(state.vector[row], x, weight * centred)
         multiply(state.covariance[row], state.vector[row], state.theta[row])
+
+
+def condition(state: MixtureRound, rows: Indices, part: Packed) -> None:
+    """Condition these users' Gaussians on data that are kept already, as `feedback` does one by one."""
+    weight = state.weight[rows]
+    precision = np.linalg.inv(state.covariance[rows]) + weight[:, None, None] * part.gram
+    covariance = np.linalg.inv(precision)
+    state.covariance[rows] = 0.5 * (covariance + covariance.transpose(0, 2, 1))
+    state.vector[rows] += weight[:, None] * part.moment
+    state.theta[rows] = np.einsum("uij,uj->ui", state.covariance[rows], state.vector[rows])
+
+
+def replace(state: MixtureRound, row: int, x: Vector, old: float, new: float) -> None:
+    """Another reward in the place of one that was learned: the Gaussian moves accordingly."""
+    old, new = old - state.centre, new - state.centre
+    if state.grid:
+        x, old, new = snap(x, state.constant), on_grid(old), on_grid(new)
+    change = replace_reward(state.users, state.squares, row, x, old, new)
+    state.vector[row] += state.weight[row] * change
+    state.theta[row] = state.covariance[row] @ state.vector[row]
+
+
+def clear(state: MixtureRound, row: int, prior: Matrix) -> None:
+    """Nothing is known of this user any more; `prior` is a precision."""
+    state.users.clear(row)
+    state.squares[row], state.vector[row], state.theta[row] = 0.0, 0.0, 0.0
+    state.covariance[row] = np.linalg.inv(prior)

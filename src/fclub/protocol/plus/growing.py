@@ -100,6 +100,10 @@ class GrowingLocal:
         self.server.in_parts = wanted
 
     @property
+    def long_work(self) -> str:
+        return self.server.long_work
+
+    @property
     def busy(self) -> bool:
         return self.server.busy
 

@@ -3,59 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import sqrt
+from copy import copy, deepcopy
 from typing import Any
 
 import numpy as np
 
 from fclub.core.clustering import number_by_first
-from fclub.core.lattice import on_grid, snap
 from fclub.core.packing import flatten, inside, rebuild, under, with_row
-from fclub.core.plus.evidence import Noise
-from fclub.core.plus.items import Items
-from fclub.core.plus.mixture import SLOTS, concentration, make_slots, newcomer, sample_partitions
+from fclub.core.plus.mixture import newcomer
 from fclub.core.plus.population import Population
-from fclub.core.plus.rounds import MixtureRound, feedback, recommend
-from fclub.core.plus.variance import learn_variance
-from fclub.core.statistics import Packed, Statistics, replace_reward, total_by_label
+from fclub.core.plus.rounds import MixtureRound, clear, condition, feedback, recommend, replace
+from fclub.core.statistics import Packed, Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
-from fclub.errors import InvalidMessage
+from fclub.errors import CannotReplace, InvalidMessage
 from fclub.privacy.ledger import Stream
 from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.link import Uplink
-from fclub.protocol.messages import Message, PhaseStart, write_id, write_statistics
+from fclub.protocol.messages import Message, PhaseStart, write_id
 from fclub.protocol.numbering import Numbering
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.messages import Digest, News, Shares
+from fclub.protocol.plus.detection import Basis, Detection, Found, find
+from fclub.protocol.plus.digests import news_of
+from fclub.protocol.plus.messages import Digest, Shares
 from fclub.protocol.plus.outside import Outside
-from fclub.protocol.plus.releases import Releases, variances_by_entry
+from fclub.protocol.plus.releases import Releases
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.seam import (
+    CLUSTERS,
     NOTHING,
     OBSERVATIONS,
-    AtOnce,
     Beginning,
     Bound,
     LocalOverview,
     Outlook,
     Slotted,
     State,
+    nothing,
     part_known,
 )
 
-EFFORT = 40_000
-"""User visits per detection: fewer sweeps where there are many users."""
-CROWD = 24.0
-"""Users from whom a server learns what all have in common: fewer teach it less than it expects."""
+RELEASES = 8
+"""Users of whom one part releases what is due: exact noise for one takes a millisecond or two."""
 
 
-class PlusLocal(AtOnce):
+class PlusLocal:
     """Keeps a Gaussian for each of its users; `serving` may be a slice of a federation's arrays.
 
     With a clock of its own a server detects and asks for news when its own count calls for it, as a
     live one does; without one it waits for the global server to start a phase.
+
+    With `in_parts` whoever runs it has users sampled beside serving, from a copy. What was found is
+    then conditioned on what users have observed since, releases follow a few at a time, and the last
+    of them are sent with all others. If nothing happens in between that gives the same bits as all at
+    once. While releases wait to be sent they are `unsent`, and no reward can be replaced.
     """
 
+    in_parts, long_work = False, CLUSTERS
+    by_user: tuple[str, ...] = ()
     model = None
     """It has no types to serve from."""
 
@@ -84,7 +88,8 @@ class PlusLocal(AtOnce):
         self.outside = Outside()
         self.told: dict[int, int] = {}
         self.joined: Indices = np.zeros((len(serving.theta), 2), dtype=np.int64)
-        self.unanswered = self.paused = False
+        self.unanswered = self.paused = self.unsent = False
+        self._detection: Detection | None = None
 
     @property
     def users(self) -> Packed:
@@ -134,10 +139,16 @@ class PlusLocal(AtOnce):
         self.serving.vector[row] = np.linalg.solve(covariance, mean)
         self.serving.weight[row] = 1.0 / self.variance
         self.releases.add_user(self.users)
-        largest = np.bincount(self.labels, minlength=1).argmax()
-        like = self.joined[self.labels == largest][:1] if row else np.zeros((1, 2), dtype=np.int64)
-        self.labels, self.joined = np.append(self.labels, largest), np.vstack([self.joined, like])
+        self._count_with_most(1)
         return row
+
+    def _count_with_most(self, newcomers: int) -> None:
+        """These come after all that have a label."""
+        largest = np.bincount(self.labels, minlength=1).argmax()
+        like = self.joined[self.labels == largest][:1]
+        like = like if len(like) else np.zeros((1, 2), dtype=np.int64)
+        self.labels = np.append(self.labels, np.full(newcomers, largest))
+        self.joined = np.vstack([self.joined, np.repeat(like, newcomers, axis=0)])
 
     def recommend(self, row: int, items: Matrix) -> int:
         return recommend(self.serving, row, items)
@@ -152,13 +163,11 @@ class PlusLocal(AtOnce):
 
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
         """The user's Gaussian moves as if the other reward had been learned; the rest learns later."""
-        serving = self.serving
-        told = old - serving.centre, new - serving.centre
-        if serving.grid:
-            x, told = snap(x, serving.constant), (on_grid(told[0]), on_grid(told[1]))
-        change = replace_reward(self.users, serving.squares, row, x, *told)
-        serving.vector[row] += serving.weight[row] * change
-        serving.theta[row] = serving.covariance[row] @ serving.vector[row]
+        if self.unsent:
+            raise CannotReplace(
+                "what this reward is in may have been released, and is about to be sent"
+            )
+        replace(self.serving, row, x, old, new)
 
     @property
     def slotted(self) -> Slotted | None:
@@ -192,18 +201,21 @@ class PlusLocal(AtOnce):
     def forget(self, row: int) -> int:
         """The next detection does without this user; what others are served from is learned anew then.
 
-        Clusters with the user get new numbers, so that no server keeps a sum in which it is.
+        Clusters with the user get new numbers, so that no server keeps a sum in which it is. What is
+        being found with the user is of no use any more.
         """
         released = self.releases.forget(row)
-        self.users.clear(row)
-        serving = self.serving
-        serving.squares[row], serving.vector[row], serving.theta[row] = 0.0, 0.0, 0.0
-        serving.covariance[row] = np.linalg.inv(self.rules.prior)
+        clear(self.serving, row, self.rules.prior)
         self.numbering.forget(row)
+        if self._detection is not None and self._detection.following is None:
+            self._detection = Detection()
         return released if self.told else 0
 
     def due(self) -> Callable[[], None] | None:
-        if self.clock is None or self.observations < max(1, self.clock.next_start):
+        """Nothing while a detection is under way."""
+        if self.clock is None or self._detection is not None:
+            return None
+        if self.observations < max(1, self.clock.next_start):
             return None
         return self._begin_phase
 
@@ -211,9 +223,45 @@ class PlusLocal(AtOnce):
         """With a clock of its own: detect, and ask for news."""
         assert self.clock is not None
         self.clock.advance(self.observations)
+        if self.in_parts:
+            self._detection = Detection()
+            return
         self.detect()
         if not self.paused:
             self._report(self.clock.phase)
+
+    @property
+    def busy(self) -> bool:
+        return self._detection is not None
+
+    def part(self) -> Callable[[], None]:
+        """Copy what is known, from which the partition is found elsewhere; apply that; release."""
+        work = self._detection
+        assert work is not None
+        if work.following is not None:
+            self._release_some(work, work.following)
+        elif work.found is not None:
+            self._apply(work.found)
+            self._detection = Detection(following=0)
+        else:
+            basis, rules, domain = self._basis(), self.rules, self.domain
+
+            def sample() -> None:
+                work.found = find(basis, rules, domain)
+
+            return sample
+        return nothing
+
+    def _release_some(self, work: Detection, start: int) -> None:
+        """After the last users report. Who may not release any more keeps what it has for later."""
+        assert self.clock is not None
+        if not self.paused:
+            work.following = self.releases.advance(start, RELEASES)
+            if work.following is not None:
+                self.unsent = True
+                return
+            self._report(self.clock.phase)
+        self._detection = None
 
     def receive(self, message: Message) -> None:
         match message:
@@ -230,62 +278,39 @@ class PlusLocal(AtOnce):
         """Infer who shares a vector with whom, and what serves each user from now on."""
         if not self.paused:
             self.releases.advance()
-        self._learn_variance()
-        users = Items.of(*self._information(), np.ones(len(self.labels)))
-        noise = Noise(variances_by_entry(self.domain, self.dim), self.population.sizes)
-        known, exact = self.outside.items(self.variance, noise), self.outside.exact
-        own = min(len(self.labels), SLOTS)
-        masses, gamma = self.outside.masses, self.outside.gamma
-        slots = make_slots(masses, exact, self.dim, own, self.alpha, gamma)
-        labels = np.minimum(number_by_first(self.labels), own - 1)
-        mean, covariance = np.empty_like(self.serving.theta), np.empty_like(self.serving.covariance)
-        sweeps = int(np.clip(EFFORT // len(labels), 4, self.rules.sweeps))
-        learn = len(labels) + float(known.people[exact].sum()) >= CROWD
-        state = slots, users, known, self.population, labels
-        found = sample_partitions(
-            *state, sweeps, sweeps // 4, learn, self.rng, mean, covariance, self.labels
-        )
-        self.joined = np.array([(0, 0)] * own + self.outside.shares)[self.labels]
-        self.alpha = sqrt(self.alpha * concentration(found, len(labels)))
-        self.serving.theta[:], self.serving.covariance[:] = mean, covariance
-        self.serving.vector[:] = np.linalg.solve(covariance, mean[..., None])[..., 0]
+        self._apply(find(self._basis(), self.rules, self.domain))
 
-    def _learn_variance(self) -> None:
-        """From all rewards."""
-        users, squares = self.users, self.serving.squares
-        self.variance = learn_variance(
-            users, squares, self.population, self.variance, self.rules.variance
-        )
-        self.serving.weight[:] = 1.0 / self.variance
+    def _basis(self) -> Basis:
+        """A copy; what others have told is replaced as a whole where it changes."""
+        population = rebuild(self.population, deepcopy(flatten(self.population)))
+        told = self.labels.copy(), population, self.variance, self.alpha, copy(self.outside)
+        return Basis(self.users.copy(), self.serving.squares.copy(), *told, deepcopy(self.rng))
 
-    def _information(self) -> tuple[Floats, Floats]:
-        """What is known of each user."""
-        return self.users.gram / self.variance, self.users.moment / self.variance
+    def _apply(self, found: Found) -> None:
+        """Users who have come meanwhile stay what they are, in the largest cluster."""
+        serving, rows = self.serving, len(found.labels)
+        self.population, self.alpha = found.population, found.alpha
+        self.variance, self.rng.bit_generator.state = found.variance, found.rng
+        serving.weight[:] = 1.0 / found.variance
+        serving.theta[:rows], serving.covariance[:rows] = found.theta, found.covariance
+        serving.vector[:rows] = found.vector
+        condition(serving, *found.since(self.users))
+        self.labels, self.joined = found.labels, found.joined
+        self._count_with_most(len(self.counts) - rows)
 
     def _report(self, phase: int) -> None:
         """Send the released sums of the clusters that have something new.
 
         A server with its own clock asks for the others' news also when it has none.
         """
+        self.unsent = False
         if not self.rules.share:
             return
-        labels = self.labels
-        if self.rules.separate:
-            labels = np.arange(len(labels))
-        labels = number_by_first(labels)
+        labels = np.arange(len(self.labels))
+        if not self.rules.separate:
+            labels = number_by_first(self.labels)
         self.ids = self.numbering.number(labels)
-        totals = total_by_label(self.releases.released, labels, len(self.ids))
-        noise = np.bincount(labels, weights=self.releases.noise, minlength=len(self.ids))
-        counts = self.releases.released.counts.astype(np.float64)
-        squares = np.bincount(labels, weights=counts**2, minlength=len(self.ids))
-        news, told = [], {}
-        for c, number in enumerate(self.ids):
-            if totals.counts[c] > 0:
-                told[number] = int(totals.counts[c])
-                if self.told.get(number) != told[number]:
-                    statistics = write_statistics(Statistics.of(totals, c))
-                    people = float(totals.counts[c] ** 2 / squares[c])
-                    news.append(News(write_id(number), statistics, float(noise[c]), people))
+        news, told = news_of(self.releases, labels, self.ids, self.told)
         if news or told.keys() != self.told.keys() or self.clock is not None:
             self.told, self.unanswered = told, True
             present = tuple(write_id(number) for number in told)
@@ -339,12 +364,15 @@ class PlusLocal(AtOnce):
             outside | flatten(self.serving, "round.") | {"labels": self.labels, "joined": self.joined}
         )
         arrays |= under("releases.", self.releases.state()) | flatten(self.population, "population.")
-        return arrays, told | {
+        found, under_way = ({}, None) if self._detection is None else self._detection.state()
+        return arrays | found, told | {
             "alpha": self.alpha,
             "ids": self.ids,
             "told": list(self.told.items()),
             "variance": self.variance,
             "unanswered": self.unanswered,
+            "unsent": self.unsent,
+            "detection": under_way,
             "clock": None if self.clock is None else self.clock.state(),
             "numbering": self.numbering.state(),
             "rng": self.rng.bit_generator.state,
@@ -363,7 +391,9 @@ class PlusLocal(AtOnce):
         self.variance = values.get("variance", self.variance)
         self.population = rebuild(self.population, arrays, "population.")
         self.outside.restore(arrays, values)
-        self.unanswered = bool(values["unanswered"])
+        self.unanswered, self.unsent = bool(values["unanswered"]), bool(values.get("unsent"))
+        under_way = values.get("detection")
+        self._detection = under_way and Detection.restored(arrays, under_way, self.population)
         if self.clock is not None:
             self.clock.restore(values["clock"])
         self.numbering.restore(values["numbering"])

@@ -51,8 +51,11 @@ class Releases(Protocol):
     def withhold(self, row: int, part: Statistics) -> None:
         """Never release this part of a row's statistics."""
 
-    def advance(self) -> None:
-        """Release what is due by its count."""
+    def advance(self, start: int = 0, most: int | None = None) -> int | None:
+        """Release what is due by its count, of rows from `start` on, and of `most` of them.
+
+        Returns the row to go on with; None if there is nothing more.
+        """
 
     def open_streams(self) -> dict[str, Stream]:
         """The ledger's streams, which all may release more, by name."""
@@ -88,7 +91,7 @@ class ExactReleases:
     def withhold(self, row: int, part: Statistics) -> None:
         """Exact statistics promise nothing."""
 
-    def advance(self) -> None:
+    def advance(self, start: int = 0, most: int | None = None) -> None:
         """Nothing is held back."""
 
     def open_streams(self) -> dict[str, Stream]:
@@ -200,17 +203,19 @@ class PrivateReleases:
     def _stream(self, row: int) -> str:
         return f"{self.name}/{self.era}.{row}" if self.era else f"{self.name}/{row}"
 
-    def advance(self) -> None:
-        """Release what is due. Beyond `MOST_OBSERVATIONS` sums may not be exact: nothing is due."""
+    def advance(self, start: int = 0, most: int | None = None) -> int | None:
+        """Beyond `MOST_OBSERVATIONS` sums may not be exact: nothing is due."""
         schedule, covered = self.plan.schedule, self.streams.covered.counts
         following = np.searchsorted(schedule, covered, side="right")
         exact = self.users.counts <= MOST_OBSERVATIONS
         open_rows = np.nonzero((following < len(schedule)) & exact)[0]
         counts = self.users.counts - self.streams.base.counts
         due = open_rows[counts[open_rows] >= schedule[following[open_rows]]]
-        for row in due:
+        due = due[np.searchsorted(due, start) :]
+        for row in due[:most]:
             if self._started(self._stream(row)):
                 self._release(int(row))
+        return None if most is None or len(due) <= most else int(due[most])
 
     def _started(self, stream: str) -> bool:
         """Whether the stream is open, or can be opened now."""

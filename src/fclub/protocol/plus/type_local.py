@@ -38,6 +38,7 @@ from fclub.protocol.seam import (
     NOTHING,
     OBSERVATIONS,
     TYPE,
+    TYPES,
     Beginning,
     LocalOverview,
     Outlook,
@@ -87,7 +88,7 @@ class TypeLocal(TypeServing):
     Where observations fade, sums are made of all nevertheless.
     """
 
-    in_parts = False
+    in_parts, long_work = False, TYPES
 
     def __init__(
         self,

@@ -33,6 +33,8 @@ from fclub.protocol.seam.overview import (
     part_known,
 )
 from fclub.protocol.seam.servers import (
+    CLUSTERS,
+    TYPES,
     AtOnce,
     Beginning,
     Bound,
@@ -48,9 +50,11 @@ from fclub.protocol.seam.servers import (
 __all__ = [
     "CHANGE",
     "CLUSTER",
+    "CLUSTERS",
     "NOTHING",
     "OBSERVATIONS",
     "TYPE",
+    "TYPES",
     "USERS",
     "VISITS_PER_USER",
     "AtOnce",

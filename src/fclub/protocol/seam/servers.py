@@ -128,6 +128,10 @@ class LocalServer(Protocol):
     """Whether long work waits for `part`, instead of being done at once where it is due."""
 
     @property
+    def long_work(self) -> str:
+        """What its work is about, or "" if there is none for `part`: older logs know parts of some."""
+
+    @property
     def busy(self) -> bool:
         """Whether there is work for `part`."""
 
@@ -187,6 +191,10 @@ class LocalServer(Protocol):
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None: ...
 
 
+CLUSTERS, TYPES = "clusters", "types"
+"""What the long work of a server is about."""
+
+
 def nothing() -> None:
     """A part of work that was done when it was taken."""
 
@@ -195,6 +203,7 @@ class AtOnce:
     """A local server that does all work where it is due, and whose state is kept as a whole."""
 
     in_parts = busy = False
+    long_work = ""
     by_user: tuple[str, ...] = ()
 
     def part(self) -> Callable[[], None]:

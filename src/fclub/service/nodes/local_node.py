@@ -25,7 +25,7 @@ from fclub.errors import (
     UnknownDecision,
 )
 from fclub.protocol.messages import Message, encode
-from fclub.protocol.seam import Bound, Family, LocalOverview, Place
+from fclub.protocol.seam import CLUSTERS, TYPES, Bound, Family, LocalOverview, Place
 from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
@@ -88,7 +88,9 @@ class LocalNode(AgreeingNode):
         place = Place(name, self, noise, ledger, rng)
         self.server = family.local_server(place, family.users(0), live=True)
         self.books = Books(ledger, store)
-        self._at_once = int(store.get("at_once") or 0)
+        types = int(store.get("at_once") or 0)
+        clusters = max(types, int(store.get("clusters_at_once") or 0))
+        self._at_once = {TYPES: types, CLUSTERS: clusters}
         self.feedbacks = 0
         self.decisions = Decisions(store, shard)
         self.past = Past(store)
@@ -427,7 +429,7 @@ class LocalNode(AgreeingNode):
         self.past.committed(changes)
 
     def _replay(self, kind: str, source: str, body: bytes) -> None:
-        self.server.in_parts = self.entry >= self._at_once
+        self.server.in_parts = self.entry >= self._at_once.get(self.server.long_work, 0)
         match kind:
             case "user":
                 self.touched.add(self.server.add_user())

@@ -20,7 +20,7 @@ import numpy as np
 from fclub.errors import InvalidFile, NotStored, OtherSettings
 from fclub.service.store.lock import PRIVATE, Lock
 
-VERSION = 8
+VERSION = 9
 MAGIC = b"SQLite format 3\0"
 UNREADABLE = sqlite3.Error
 """What a damaged file raises."""
@@ -87,8 +87,9 @@ MIGRATIONS: dict[str, dict[int, str]] = {
         5: _SESSIONS + _ERAS,
         6: _SINCE + _OFFERS,
         7: _ROWS + "INSERT OR REPLACE INTO meta SELECT 'at_once', coalesce(max(entry), 0) FROM log;",
+        8: "INSERT INTO meta SELECT 'clusters_at_once', coalesce(max(entry), 0) FROM log;",
     },
-    "global": {2: "", 3: "", 4: "", 5: _SESSIONS, 6: "", 7: ""},
+    "global": {2: "", 3: "", 4: "", 5: _SESSIONS, 6: "", 7: "", 8: ""},
 }
 """Script v takes a store from version v to v+1; `SCHEMAS` is always the newest version.
 
@@ -97,7 +98,7 @@ did not keep the state of its generator, which always began at seed 0. Version 3
 on free pages. Version 4 had no catalogue and no past data. Version 5 knew no sessions: the first one
 sends again what its outbox held. Version 6 kept neither what was on offer nor items that were replaced.
 Version 7 kept every state as a whole, and detected within the entry that called for it: entries up to
-`at_once` are replayed so.
+`at_once` are replayed so. Version 8 still did so where it detected clusters: `clusters_at_once`.
 """
 
 DROP_EVERY = 50
