@@ -6,9 +6,10 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from tests.protocol.alone import PARAMETERS, USERS, Alone
+from tests.protocol.alone import HALF, PARAMETERS, USERS, Alone
 
 from fclub.core.plus.type_sums import VISITS
+from fclub.errors import CannotReplace
 from fclub.protocol.plus import type_local, user_local
 from fclub.protocol.plus.type_messages import Release, TypeDigest, TypeNews
 from fclub.protocol.seam import AtOnce, Beginning
@@ -81,6 +82,20 @@ def test_a_user_who_is_forgotten_meanwhile_is_in_no_sum(name: str) -> None:
     told = [message for message in alone.link.sent if isinstance(message, Release)]
     if told:
         assert told[-1].users == USERS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_reward_is_replaced_while_users_are_added_up(name: str) -> None:
+    alone = Alone(name)
+    alone.visit(30)
+    alone.work_on()
+    x, before = np.array([0.1, 0.2, HALF]), deepcopy(alone.server.state()[0])
+    with pytest.raises(CannotReplace, match="added up"):
+        alone.server.replace(3, x, 0.0, 1.0)
+    after = alone.server.state()[0]
+    assert all(np.array_equal(before[key], after[key]) for key in before)
+    alone.finish()
+    alone.server.replace(3, x, 0.0, 1.0)
 
 
 def test_who_may_not_tell_any_more_moves_alone() -> None:

@@ -285,6 +285,7 @@ def test_each_observation_is_released_once_if_users_come_between_releases(kind: 
         one.observe(row)
     one.finish()
     one.visit(60)
+    assert one.ledger is not None
     events = sum(event.observations for event in one.ledger.events)
     covered = server.releases.state()["covered.counts"]
     assert events == covered.sum()

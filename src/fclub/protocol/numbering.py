@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from fclub.core.types import Indices
 def members_of(labels: Indices, clusters: int) -> list[bytes]:
     """The users of every cluster, in a form that can be compared."""
     order = np.argsort(labels, kind="stable")
-    bounds = np.searchsorted(labels[order], np.arange(1, clusters))
-    return [part.tobytes() for part in np.split(order, bounds)] if clusters else []
+    bounds = order.itemsize * np.searchsorted(labels[order], np.arange(clusters + 1))
+    members = order.tobytes()
+    return [members[start:stop] for start, stop in pairwise(bounds.tolist())]
 
 
 def numbers_of(labels: Indices, numbers: list[int]) -> dict[bytes, int]:

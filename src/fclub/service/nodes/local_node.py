@@ -245,8 +245,7 @@ class LocalNode(AgreeingNode):
     def _replace_reward(self, key: bytes, shown: Shown, reward: float) -> None:
         """A reward takes the place of the one that was assumed since none had come."""
         if shown.reward != reward:
-            sent = shown.assumed != 1 + self.books.sent or self.server.busy
-            if shown.era != self.era or sent:
+            if shown.era != self.era or shown.assumed != 1 + self.books.sent:
                 raise CannotReplace(
                     f"no reward of decision {key.hex()!r} had come in time, so one was assumed, and "
                     "this server has sent messages since in which that may be"
