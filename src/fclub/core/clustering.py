@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from copy import copy, deepcopy
 from math import ceil, log
 from typing import Any
 
 import numpy as np
 
-from fclub.core.compiling import compiled
+from fclub.core.compiling import beside, compiled
 from fclub.core.kernels import distance, width
 from fclub.core.types import Counts, Edges, Flags, Floats, Indices, Matrix, Vector
 
@@ -26,7 +27,7 @@ def allowance(first: float, second: float, factor: float) -> float:
     return factor * (width(first) + width(second))
 
 
-@compiled
+@beside
 def far_apart(
     theta: Floats, count: Counts, first: Edges, second: Edges, factor: float, far: Flags
 ) -> None:
@@ -45,7 +46,7 @@ def number_by_first(labels: Indices | Edges) -> Indices:
     return rank[inverse]
 
 
-@compiled
+@beside
 def components(nodes: int, first: Edges | Indices, second: Edges | Indices) -> Indices:
     """Connected components of an undirected graph, numbered by their first node.
 
@@ -118,6 +119,12 @@ class UserGraph:
             edges = complete_edges(users)
         self._portions = [edges]
         self._labels: Indices | None = None
+
+    def copy(self) -> UserGraph:
+        """The same graph, which changes for itself; edges are never written to, so both share them."""
+        other = copy(self)
+        other._portions, other._rng = self._portions.copy(), deepcopy(self._rng)
+        return other
 
     @property
     def users(self) -> int:

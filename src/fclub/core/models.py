@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fclub.core.compiling import compiled, inner
+from fclub.core.compiling import beside, compiled, inner
 from fclub.core.kernels import (
     add_matrix,
     add_outer,
@@ -80,7 +80,7 @@ def ridge_radius(count: float, dim: int, ridge: float, sigma_0: float, alpha: fl
     return sigma_0 * sqrt(growth) + sqrt(ridge)
 
 
-@compiled
+@beside
 def estimate_all(gram: Floats, moment: Floats, ridge: float, theta: Floats) -> None:
     """θ̂ = (λI+V)⁻¹b for every row."""
     rows, d = moment.shape

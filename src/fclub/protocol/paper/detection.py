@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from fclub.core.clustering import UserGraph, allowance, most_alike, number_by_first
 from fclub.core.kernels import distance
 from fclub.core.models import estimate_all
+from fclub.core.packing import inside, under
 from fclub.core.paper.federation import LocalClusters
 from fclub.core.statistics import Packed, total_by_label
 from fclub.core.types import Floats, Indices, Vector
@@ -31,6 +33,9 @@ class Detector(Protocol):
 
     def add_user(self, known: bool) -> None:
         """One user more, in the next row; `known`: as if it had been there from the start."""
+
+    def copy(self) -> Self:
+        """The same, which detects for itself: nothing that changes is shared."""
 
     def state(self) -> dict[str, Any]:
         """What it remembers between detections."""
@@ -58,6 +63,9 @@ class OneCluster:
 
     def add_user(self, known: bool) -> None:
         """There is nothing to remember."""
+
+    def copy(self) -> OneCluster:
+        return OneCluster()
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -150,9 +158,44 @@ class EdgeDeletion:
             labels[row] = clusters.most_alike(row)
         return number_by_first(labels)
 
+    def copy(self) -> EdgeDeletion:
+        other = EdgeDeletion(self.graph.copy(), self.deletion, self.ridge)
+        other.guests = self.guests.copy()
+        return other
+
     def state(self) -> dict[str, Any]:
         return self.graph.state() | {"guests": np.array(self.guests, dtype=np.int64)}
 
     def restore(self, arrays: dict[str, Any]) -> None:
         self.graph.restore(arrays)
         self.guests = arrays["guests"].tolist()
+
+
+class Found(NamedTuple):
+    """What a detection has found, and the detector after it."""
+
+    labels: Indices
+    detector: Detector
+
+
+@dataclass
+class Detection:
+    """A detection for the report of a phase, beside serving; `found` once it is done."""
+
+    phase: int
+    found: Found | None = None
+
+    def state(self) -> dict[str, Any]:
+        """Arrays; a detection that was not done begins again."""
+        if self.found is None:
+            return {}
+        return {"labels": self.found.labels} | under("detector.", self.found.detector.state())
+
+    @staticmethod
+    def restored(phase: int, arrays: dict[str, Any], detector: Detector) -> Detection:
+        """What `state` gave; the detector is one of the same kind."""
+        if "labels" not in arrays:
+            return Detection(phase)
+        after = detector.copy()
+        after.restore(inside("detector.", arrays))
+        return Detection(phase, Found(arrays["labels"], after))

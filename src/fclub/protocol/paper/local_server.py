@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,20 +37,36 @@ from fclub.protocol.messages import (
 )
 from fclub.protocol.numbering import number_clusters, numbers_of
 from fclub.protocol.paper.accounts import Accounts
-from fclub.protocol.paper.detection import Detector, serve_guests
+from fclub.protocol.paper.detection import Detection, Detector, Found, serve_guests
 from fclub.protocol.paper.messages import ClusterStatistics, Download, Plan, Report, Upload
 from fclub.protocol.paper.staged import Staged
-from fclub.protocol.seam import CHANGE, AtOnce, Beginning, Bound, LocalOverview, Outlook, Slotted, State
+from fclub.protocol.seam import (
+    CHANGE,
+    CLUSTERS,
+    Beginning,
+    Bound,
+    LocalOverview,
+    Outlook,
+    Slotted,
+    State,
+    nothing,
+)
 
 
-class PaperLocal(AtOnce):
+class PaperLocal:
     """One server's users and local clusters; `cluster_of[row]` is the cluster of user `row`.
 
     `served_by[row]` is the same, but for newcomers who turn out to be like others.
     Between a report and its plan nothing is uploaded: what is observed in between belongs to the
     buffers that the plan starts. A server that is cut off then, or that has had no plan yet, goes on
     learning for itself: its due uploads are held.
+
+    With `in_parts` clusters are found beside serving, from a copy, and reported after that, as if the
+    phase had started then: in between the server goes on as before.
     """
+
+    in_parts, long_work = False, CLUSTERS
+    by_user: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -83,6 +100,7 @@ class PaperLocal(AtOnce):
         self.answered = self.began = 0
         self.next_id = 0
         self.paused = False
+        self._detection: Detection | None = None
         self._deviations = entry_std(Domain(), self.dim, rules.noise_std) if depth else np.zeros((0, 0))
         self._recommend, self._observe = DirectCall(recommend), DirectCall(observe)
         self._absorb, self._release = DirectCall(absorb), DirectCall(release)
@@ -105,6 +123,8 @@ class PaperLocal(AtOnce):
             self.reported = row + 1
             if self.staged is not None:
                 self.staged = self.staged._replace(labels=np.append(self.staged.labels, 0))
+            if self._detection is not None:
+                self._detection = Detection(self._detection.phase)
         self._answer()
         return row
 
@@ -168,6 +188,7 @@ class PaperLocal(AtOnce):
         An old store has lost entries of its ledger: it charges the phases that the other side knows.
         """
         self.staged, self.asked, self.held, self.ids, self.groups = None, None, [], [], []
+        self._detection = None
         if beginning.local_old:
             self.accounts.lose(range(self.answered + 1, beginning.used + 1))
         self.answered = max(self.answered, beginning.used)
@@ -240,15 +261,53 @@ class PaperLocal(AtOnce):
         A server without users has nothing to report: it answers when the first one comes. Without a
         budget for one more report it stays silent and goes on with the trees that are paid.
         """
-        if phase <= self.answered:
+        if phase <= max(self.answered, 0 if self._detection is None else self._detection.phase):
             raise InvalidMessage(f"phase {phase} after phase {self.answered} was answered")
         self.asked = None if len(self.users.counts) else phase
-        if self.asked is not None or not (self._exact and self.accounts.admits(phase)):
+        if self.asked is not None or not self._may_report(phase):
             return
+        if self.in_parts:
+            self._detection = Detection(phase)
+        else:
+            self._tell(phase, self.detector.detect(self.users))
+
+    def _may_report(self, phase: int) -> bool:
+        return self._exact and self.accounts.admits(phase)
+
+    @property
+    def busy(self) -> bool:
+        return self._detection is not None
+
+    def part(self) -> Callable[[], None]:
+        """Copy what clusters are found from elsewhere; then report what was found."""
+        work = self._detection
+        assert work is not None
+        if work.found is not None:
+            self._detection = None
+            self._take(work.phase, work.found)
+            return nothing
+        users, detector = self.users.copy(), self.detector.copy()
+
+        def detect() -> None:
+            work.found = Found(detector.detect(users), detector)
+
+        return detect
+
+    def _take(self, phase: int, found: Found) -> None:
+        """Users who have come meanwhile are guests. Who may tell nothing now is asked again later."""
+        if self.paused:
+            self.asked = phase
+        elif self._may_report(phase):
+            self.detector = found.detector
+            for _ in range(len(self.users.counts) - len(found.labels)):
+                self.detector.add_user(known=False)
+            self._tell(phase, found.labels)
+
+    def _tell(self, phase: int, labels: Indices) -> None:
+        """Report these clusters, of all users but those who have come since."""
         self.answered = phase
-        labels = self.detector.detect(self.users)
         count = int(labels.max()) + 1
-        totals = total_by_label(self.users, labels, count)
+        totals = total_by_label(self.users.slice(0, len(labels)), labels, count)
         known = numbers_of(self.cluster_of[: self.reported], self.ids)
         ids, self.next_id = number_clusters(labels, count, known, self.next_id)
         staged = Staged.of(phase, ids, labels, totals, self.depth)
@@ -358,6 +417,9 @@ class PaperLocal(AtOnce):
         if self.staged is not None:
             arrays |= flatten(self.staged, "staged.")
             values["staged"] = {"phase": self.staged.phase, "ids": self.staged.ids}
+        if self._detection is not None:
+            arrays |= under("detection.", self._detection.state())
+            values["detecting"] = self._detection.phase
         return arrays, values
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
@@ -378,3 +440,6 @@ class PaperLocal(AtOnce):
         if staged is not None:
             empty = Staged.empty(**staged, dim=self.dim, depth=self.depth)
             self.staged = rebuild(empty, arrays, "staged.")
+        self._detection, phase = None, values.get("detecting")
+        if phase is not None:
+            self._detection = Detection.restored(phase, inside("detection.", arrays), self.detector)

@@ -17,6 +17,7 @@ from fclub.errors import (
     CannotReplace,
     Conflict,
     FclubError,
+    InvalidFile,
     InvalidMessage,
     NotFound,
     OtherReward,
@@ -433,6 +434,8 @@ class LocalNode(AgreeingNode):
             case "user":
                 self.touched.add(self.server.add_user())
             case "part":
+                if not self.server.busy:
+                    raise InvalidFile("the log holds a part of work that no entry has begun")
                 self.server.part()()
             case "forget":
                 self._forget(json.loads(body))
