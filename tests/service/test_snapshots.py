@@ -148,6 +148,36 @@ def restarts_in_parts(pump: Pump) -> int:
     return times
 
 
+def test_a_restart_before_a_report_of_the_printed_algorithm_leads_to_the_same_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub starts phases: a part waits as long as nobody takes it."""
+    pump, times = Pump(tmp_path, Model(policy="fclub-dc", dim=DIM, expected_clusters=10), 1), 0
+    for number in range(150):
+        visit(pump.locals["s0"], number % 12, number)
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalNode, "part", lambda self: None)
+            pump.run()
+        node = pump.locals["s0"]
+        if node.busy:
+            for _ in range(times % 3):
+                part = node.part()
+                if part is not None:
+                    part()
+                visit(node, 12 + times % 2, number)
+            if times % 2:
+                node.working = False
+                node.snapshot()
+            write(node)
+            before = state(node)
+            assert state(reopened(pump)) == before
+            times += 1
+        pump.run()
+    assert times > 4
+    assert pump.hub.server.phase >= times
+    pump.close()
+
+
 def test_the_log_knows_what_came_while_a_detection_was_computed(sampling: Pump) -> None:
     """Visits, a newcomer and a forgotten user between two parts, and a restart after each."""
     play(sampling, 40)
