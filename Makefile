@@ -3,6 +3,9 @@ BIN := .venv/bin
 
 .PHONY: demo test test-slow test-drills test-long test-api-full test-browser pictures coverage docs lint lock clean
 
+# pip leaves modules uncompiled; the first process that imports one keeps what it compiles for all others.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Locked versions first, then the package itself without looking for any others.
 .venv/ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
