@@ -1,6 +1,8 @@
-"""Settings of all tests, and a link that remembers what crossed it."""
+"""Settings of all tests, a link that remembers what crossed it, and commands without a process."""
 
+import sys
 from collections.abc import Callable
+from subprocess import CompletedProcess
 from typing import NamedTuple
 
 import pytest
@@ -40,3 +42,24 @@ class RecordingLink(InProcessLink):
 def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Federated policies started in this test have a `RecordingLink`."""
     monkeypatch.setattr("fclub.protocol.federation.InProcessLink", RecordingLink)
+
+
+Command = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`fclub` with these words, in this process: to start one takes longer than most commands do."""
+    from fclub.cli.main import main
+
+    def run(*words: object) -> CompletedProcess[str]:
+        line = ["fclub", *map(str, words)]
+        monkeypatch.setattr(sys, "argv", line)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return CompletedProcess(line, ended.value.code, told.out, told.err)
+
+    return run

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import Command
 
 from fclub.errors import InvalidSetting, UnknownName
 from fclub.experiments.run.experiment import Setting
@@ -127,8 +128,8 @@ def test_replay(mine: Path) -> None:
         ("yours:Greedy", "there is no module yours"),
     ],
 )
-def test_what_is_not_there_is_said(mine: Path, reference: str, said: str) -> None:
-    done = fclub(mine, "run", "--policy", reference)
+def test_what_is_not_there_is_said(mine: Path, command: Command, reference: str, said: str) -> None:
+    done = command("run", "--policy", reference)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(f"fclub: {said}")
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+from tests.conftest import Command
 
 from fclub.cli.parameters import PROMISE, WORLD, parse_parameters
 from fclub.errors import InvalidSetting
@@ -51,9 +49,10 @@ def test_what_belongs_to_nobody_is_refused(entry: str) -> None:
         (["--policy", "fclub-dc", "--set", "fclub-dc.upload_ratio=0.5"], "upload_ratio"),
     ],
 )
-def test_a_federation_that_cannot_be_is_refused_before_it_starts(words: list[str], text: str) -> None:
-    command = [sys.executable, "-m", "fclub", "up", "--users", "4", "--servers", "2", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def test_a_federation_that_cannot_be_is_refused_before_it_starts(
+    command: Command, words: list[str], text: str
+) -> None:
+    done = command("up", "--users", 4, "--servers", 2, *words)
     assert done.returncode in (1, 2)
     assert text in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

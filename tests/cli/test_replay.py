@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.conftest import Command
 
 import fclub
 from fclub.environments.logs import read_log
@@ -52,9 +53,9 @@ def test_it_prints_what_the_library_finds(files: tuple[Path, Path]) -> None:
     assert found["kept"] == truth.kept
 
 
-def test_the_table_has_a_row_per_policy(files: tuple[Path, Path]) -> None:
+def test_the_table_has_a_row_per_policy(files: tuple[Path, Path], command: Command) -> None:
     log, items = files
-    done = run(log, "--items", items, "--policy", "linucb", "--policy", "club")
+    done = command("replay", log, "--items", items, "--policy", "linucb", "--policy", "club")
     assert done.returncode == 0, done.stderr
     for word in ("what was logged", "linucb", "club", "95 % confidence"):
         assert word in done.stdout
@@ -64,9 +65,11 @@ def test_the_table_has_a_row_per_policy(files: tuple[Path, Path]) -> None:
     ("words", "text"),
     [(["--set", "env.users=3"], "a log has no parameters"), (["--set", "club.x=1"], "not run")],
 )
-def test_errors_are_one_line(files: tuple[Path, Path], words: list[str], text: str) -> None:
+def test_errors_are_one_line(
+    files: tuple[Path, Path], command: Command, words: list[str], text: str
+) -> None:
     log, items = files
-    done = run(log, "--items", items, "--policy", "linucb", *words)
+    done = command("replay", log, "--items", items, "--policy", "linucb", *words)
     assert done.returncode == 2
     assert text in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import Command
 
 
 def fclub(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -43,6 +44,11 @@ def test_demo_prints_a_table_and_the_path_and_opens_nothing_for_a_pipe(tmp_path:
     assert "linucb" in json.loads(listed.stdout)["policies"]
 
 
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "word"),
     [
@@ -52,8 +58,10 @@ def test_demo_prints_a_table_and_the_path_and_opens_nothing_for_a_pipe(tmp_path:
         (("report", "nowhere"), 1, "nowhere"),
     ],
 )
-def test_errors_are_one_line(tmp_path: Path, arguments: tuple[str, ...], code: int, word: str) -> None:
-    done = fclub(tmp_path, *arguments)
+def test_errors_are_one_line(
+    in_folder: None, command: Command, arguments: tuple[str, ...], code: int, word: str
+) -> None:
+    done = command(*arguments)
     assert done.returncode == code
     lines = [line for line in done.stderr.splitlines() if line.startswith("fclub: ")]
     assert len(lines) == 1
@@ -61,8 +69,8 @@ def test_errors_are_one_line(tmp_path: Path, arguments: tuple[str, ...], code: i
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["reproduce", "report", "demo"])
-def test_help_has_an_example(tmp_path: Path, command: str) -> None:
-    done = fclub(tmp_path, command, "--help")
+@pytest.mark.parametrize("name", ["reproduce", "report", "demo"])
+def test_help_has_an_example(command: Command, name: str) -> None:
+    done = command(name, "--help")
     assert done.returncode == 0
-    assert f"Example: fclub {command}" in " ".join(done.stdout.split())
+    assert f"Example: fclub {name}" in " ".join(done.stdout.split())

@@ -1,13 +1,16 @@
-"""`fclub run` as a user calls it: in a process of its own."""
+"""`fclub run` as a user calls it."""
 
 import json
 import subprocess
 import sys
 
+from tests.conftest import Command
+
 from fclub.cli.main import COMMANDS
 
 
 def fclub(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own."""
     command = [sys.executable, "-m", "fclub", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
@@ -46,8 +49,8 @@ def test_json_is_one_object_of_the_documented_shape() -> None:
     assert summary["policies"]["linucb"]["privacy"] is None
 
 
-def test_table_and_set() -> None:
-    done = fclub(
+def test_table_and_set(command: Command) -> None:
+    done = command(
         "run", "--policy", "club", *SMALL, "--set", "club.deletion=0", "--set", "env.spread=0.1"
     )
     assert done.returncode == 0, done.stderr
@@ -55,7 +58,7 @@ def test_table_and_set() -> None:
     assert "regret" in done.stdout
 
 
-def test_errors_are_one_line_with_an_exit_code() -> None:
+def test_errors_are_one_line_with_an_exit_code(command: Command) -> None:
     for arguments, word in (
         (("run", "--policy", "lnucb"), "linucb"),
         (("run", "--users", "3"), "servers"),
@@ -63,7 +66,7 @@ def test_errors_are_one_line_with_an_exit_code() -> None:
         (("run", "--resume"), "--out"),
         (("run", "--backend", "mpi", "--policy", "linucb", *SMALL), "backend"),
     ):
-        done = fclub(*arguments)
+        done = command(*arguments)
         lines = [line for line in done.stderr.splitlines() if line.startswith("fclub: ")]
         assert done.returncode == 2
         assert len(lines) == 1

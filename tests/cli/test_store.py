@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import Command
 from tests.service.federation import Pump, play
 
 from fclub.environments.synthetic import Synthetic
@@ -34,6 +35,7 @@ def federation(path: Path, policy: str = "cdp-fclub-plus") -> tuple[Pump, Synthe
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, beside that of a server that runs."""
     command = [sys.executable, "-m", "fclub", "store", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -99,28 +101,28 @@ def test_check_says_what_a_store_holds_while_its_server_runs(tmp_path: Path) -> 
     pump.close()
 
 
-def test_check_finds_damage(tmp_path: Path) -> None:
+def test_check_finds_damage(tmp_path: Path, command: Command) -> None:
     pump, _ = federation(tmp_path)
     pump.close()
     with sqlite3.connect(tmp_path / "s0.db") as connection:
         connection.execute("DELETE FROM log WHERE kind = 'observe'")
     connection.close()
-    done = run("check", tmp_path / "s0.db")
+    done = command("store", "check", tmp_path / "s0.db")
     assert done.returncode == 1
     assert done.stderr.startswith("fclub: ")
 
 
-@pytest.mark.parametrize("command", ["check", "sent", "backup", "restore"])
+@pytest.mark.parametrize("name", ["check", "sent", "backup", "restore"])
 @pytest.mark.parametrize("content", [None, b"a letter"])
 def test_what_is_no_store_is_an_error_and_nothing_is_made(
-    tmp_path: Path, command: str, content: bytes | None
+    tmp_path: Path, command: Command, name: str, content: bytes | None
 ) -> None:
     path = tmp_path / "folder" / "shop.db"
     if content is not None:
         path.parent.mkdir()
         path.write_bytes(content)
-    other = [tmp_path / "other.db"] if command in ("backup", "restore") else []
-    done = run(command, path, *other)
+    other = [tmp_path / "other.db"] if name in ("backup", "restore") else []
+    done = command("store", name, path, *other)
     assert done.returncode == 1
     assert f"there is no store {path}" in done.stderr
     assert path.parent.exists() == (content is not None)
@@ -153,7 +155,7 @@ def _store(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("policy", ["cdp-fclub-plus", "fclub-plus"])
-def test_sent_tells_every_message_in_words(tmp_path: Path, policy: str) -> None:
+def test_sent_tells_every_message_in_words(tmp_path: Path, policy: str, command: Command) -> None:
     pump, environment = federation(tmp_path, policy)
     pump.away.add("s0")
     play(pump, environment, 60)
@@ -167,7 +169,7 @@ def test_sent_tells_every_message_in_words(tmp_path: Path, policy: str) -> None:
     assert "not confirmed yet" in words[-1]
     with pytest.raises(InvalidFile, match="only those release"):
         read_sent(tmp_path / "global.db")
-    done = run("sent", tmp_path / "s0.db", "--json")
+    done = command("store", "sent", tmp_path / "s0.db", "--json")
     assert len(json.loads(done.stdout)) == len(told)
     done = run("sent", tmp_path / "s0.db")
     assert len(done.stdout.splitlines()) == len(told)
@@ -184,6 +186,6 @@ def test_sent_tells_every_message_in_words(tmp_path: Path, policy: str) -> None:
     pump.close()
 
 
-def test_a_new_server_has_sent_nothing(tmp_path: Path) -> None:
-    done = run("sent", _store(tmp_path))
+def test_a_new_server_has_sent_nothing(tmp_path: Path, command: Command) -> None:
+    done = command("store", "sent", _store(tmp_path))
     assert done.stdout == "nothing has left this server\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.conftest import Command
 
 import fclub
 from fclub.errors import FclubError, InvalidFile, NotStored, StoreInUse
@@ -96,14 +97,13 @@ def test_only_the_owner_may_read_a_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"a letter"])
 def test_a_check_of_what_is_no_store_is_an_error_and_makes_none(
-    tmp_path: Path, content: bytes | None
+    tmp_path: Path, command: Command, content: bytes | None
 ) -> None:
     path = tmp_path / "folder" / "shop.db"
     if content is not None:
         path.parent.mkdir()
         path.write_bytes(content)
-    command = [sys.executable, "-m", "fclub", "local", "--check", "--dim", "2", "--store", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = command("local", "--check", "--dim", 2, "--store", path)
     assert done.returncode == 1
     assert str(path) in done.stderr
     assert path.parent.exists() == (content is not None)
