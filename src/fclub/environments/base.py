@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.config import Problem
+from fclub.core.compiling import DirectCall
 from fclub.core.types import Flags, Floats, Indices, Matrix
 from fclub.environments.world import (
     CATALOGUE,
@@ -192,18 +193,21 @@ class LinearEnvironment(Environment):
         arrivals = start_arrivals(self.visits, self.newcomers, len(theta), self.rounds, visitors, order)
         drawn = changes, items, rewards
         self._world = World(self._kind, theta, arrivals, *drawn, self._catalogue())
+        self._draw_user, self._draw_items = DirectCall(draw_user), DirectCall(draw_items)
+        self._regret_of, self._draw_reward = DirectCall(regret_of), DirectCall(draw_reward)
 
     def visit(self) -> tuple[int, Matrix]:
-        self._user = draw_user(self.world)
+        world = self.world
+        self._user = self._draw_user(world)
         self._items = np.empty((self.items, self.problem.dim))
-        draw_items(self.world, self._user, self._items)
+        self._draw_items(world, self._user, self._items)
         return self._user, self._items.copy()
 
     def feedback(self, index: int) -> Outcome:
         if not 0 <= index < self.items:
             raise InvalidInput(f"there is no item {index}, only 0 to {self.items - 1}", index)
-        regret = regret_of(self.world, self._user, self._items, index)
-        return Outcome(draw_reward(self.world, self._user, self._items, index), regret)
+        shown = self.world, self._user, self._items, index
+        return Outcome(reward=self._draw_reward(*shown), regret=self._regret_of(*shown))
 
     def pack(self) -> World:
         return self.world

@@ -18,7 +18,7 @@ from numpy.random import SeedSequence
 
 from fclub.config import require
 from fclub.core.clustering import adjusted_rand_index
-from fclub.core.compiling import borrowed, compiled, for_types
+from fclub.core.compiling import DirectCall, borrowed, compiled, for_types
 from fclub.core.types import Flags, Floats, Indices, Matrix
 from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment
@@ -121,7 +121,7 @@ class _Readable:
 
     def __init__(self, policy: Policy, environment: Environment, choices: Indices) -> None:
         self.policy, self.environment, self.choices = policy, environment, choices
-        self.tally = Tally.start(environment.is_newcomer)
+        self.tally, self._note = Tally.start(environment.is_newcomer), DirectCall(note)
 
     def play(self, start: int, stop: int, totals: Floats) -> None:
         for t in range(start, stop):
@@ -129,7 +129,7 @@ class _Readable:
             index = self.policy.recommend(user, items)
             outcome = self.environment.feedback(index)
             totals += (outcome.regret, outcome.reward)
-            note(self.tally, user, outcome.regret)
+            self._note(self.tally, user, outcome.regret)
             self.policy.update(user, items[index], outcome.reward)
             if len(self.choices):
                 self.choices[t] = index
