@@ -13,7 +13,7 @@ import numpy as np
 
 from fclub.config import require
 from fclub.core.compiling import compiled, inner
-from fclub.core.kernels import dot
+from fclub.core.kernels import dot, set_vector
 from fclub.core.types import Flags, Floats, Indices, Matrix
 from fclub.errors import InvalidSetting
 
@@ -173,7 +173,7 @@ def _offer(world: World, user: int, items: Matrix) -> None:
         item, liked = shelf.candidates[other], shelf.liked[other]
         shelf.candidates[other], shelf.liked[other] = shelf.candidates[here], shelf.liked[here]
         shelf.candidates[here], shelf.liked[here] = item, liked
-        items[k] = shelf.features[item]
+        set_vector(items[k], shelf.features[item])
 
 
 @compiled

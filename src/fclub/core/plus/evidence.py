@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.core.compiling import compiled
+from fclub.core.kernels import add_matrix, add_scaled
 from fclub.core.types import Floats, Indices, Matrix, Vector
 
 
@@ -79,8 +80,8 @@ def agglomerate(
         i, j = best // n, best % n
         if gain[i, j] <= margin:
             return labels
-        Q[i] += Q[j]
-        q[i] += q[j]
+        add_matrix(Q[i], Q[j], 1.0)
+        add_scaled(q[i], q[j], 1.0)
         size[i] += size[j]
         size[j] = 0.0
         evidence[i] = log_evidence(prior + Q[i], q[i], work) - nothing

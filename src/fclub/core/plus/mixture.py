@@ -263,7 +263,7 @@ def sample_partitions(
             posterior = _log_posterior(slots)
             if posterior > top:
                 top = posterior
-                best[:] = labels
+                set_vector(best, labels)
     samples = sweeps - burn
     for u in range(n):
         for i in range(mean.shape[1]):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.core.compiling import beside, compiled, inner
-from fclub.core.kernels import add_matrix, log_determinant, product, trace
+from fclub.core.kernels import add_matrix, log_determinant, product, set_vector, trace
 from fclub.core.plus.type_model import (
     TypeModel,
     Work,
@@ -108,7 +108,7 @@ def know_users(
     for a in range(count):
         u = people[a]
         known.own[a] = learn_row(model, 0, users.gram[u], users.moment[u], work)
-        known.rows[a] = work.row
+        set_vector(known.rows[a], work.row)
         trace, square = float(d), float(d)
         for i in range(d):
             trace -= work.pull[i, i]
