@@ -30,5 +30,5 @@ class RewardModel:
     def learn(self, user: int, x: Vector, reward: float) -> None:
         for inverse, total in ((self._all, self._sum), (self._own[user], self._sums[user])):
             direction = inverse @ x
-            inverse -= np.outer(direction, direction) / (1.0 + x @ direction)
+            inverse -= direction[:, None] * direction / (1.0 + x @ direction)
             total += reward * x

@@ -7,6 +7,7 @@ the diagonal, √2σ on it; the corner (d+1, d+1) is never released. docs/privac
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from math import isfinite, sqrt
 
@@ -139,10 +140,12 @@ def entry_std(domain: Domain, dim: int, std: float) -> Matrix:
     return scale
 
 
+@cache
 def released_places(dim: int) -> tuple[Indices, Indices]:
     """Rows and columns of the entries that are released: the upper triangle without its corner."""
-    rows, columns = np.triu_indices(dim + 1)
-    return rows[:-1].astype(np.int64), columns[:-1].astype(np.int64)
+    rows, columns = (side[:-1].astype(np.int64) for side in np.triu_indices(dim + 1))
+    rows.flags.writeable = columns.flags.writeable = False
+    return rows, columns
 
 
 def released_entries(gram: Floats, moment: Floats) -> Floats:
