@@ -1,12 +1,12 @@
 """`fclub data` parses, calls, prints."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import Command
 
 LINES = [f"{user},{item},{1 + (user + item) % 5}" for user in range(8) for item in range(6)]
 
@@ -18,27 +18,29 @@ def ratings(tmp_path: Path) -> Path:
     return path
 
 
-def fclub(tmp_path: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """The real command, with a cache of its own and no network."""
-    environment = os.environ | {
-        "FCLUB_CACHE_DIR": str(tmp_path / "cache"),
-        "HTTPS_PROXY": "http://127.0.0.1:9",
-    }
-    code = "from fclub.cli.main import main; main()"
-    command = [sys.executable, "-c", code, "data", *map(str, words)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data go into a cache of their own, and there is no network."""
+    monkeypatch.setenv("FCLUB_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
 
 
-def test_take_check_and_find_again(ratings: Path, tmp_path: Path) -> None:
-    taken = fclub(tmp_path, "movielens-latest-small", "--from", ratings, "--json")
+def fclub(*words: object) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, which finds what another one has left."""
+    command = [sys.executable, "-m", "fclub", "data", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_take_check_and_find_again(ratings: Path) -> None:
+    taken = fclub("movielens-latest-small", "--from", ratings, "--json")
     assert taken.returncode == 0, taken.stderr
     first = json.loads(taken.stdout)
     assert (first["ratings"], first["users"], first["items"]) == (48, 8, 6)
     assert "GroupLens" in first["licence"]
-    again = json.loads(fclub(tmp_path, "movielens-latest-small", "--check", "--json").stdout)
+    again = json.loads(fclub("movielens-latest-small", "--check", "--json").stdout)
     assert again.pop("matrix")
     assert again == first
-    listing = json.loads(fclub(tmp_path, "--json").stdout)
+    listing = json.loads(fclub("--json").stdout)
     assert [name for name, entry in listing.items() if entry["installed"]] == [first["name"]]
 
 
@@ -51,32 +53,34 @@ def test_take_check_and_find_again(ratings: Path, tmp_path: Path) -> None:
         (("movielens-2m",), 2, "did you mean"),
     ],
 )
-def test_errors_are_one_line(words: tuple[str, ...], code: int, text: str, tmp_path: Path) -> None:
-    answer = fclub(tmp_path, *words)
+def test_errors_are_one_line(words: tuple[str, ...], code: int, text: str, command: Command) -> None:
+    answer = command("data", *words)
     assert answer.returncode == code
     assert text in answer.stderr
     assert len(answer.stderr.strip().splitlines()) == 1
     assert answer.stdout == ""
 
 
-def test_faulty_file_names_the_line(ratings: Path, tmp_path: Path) -> None:
+def test_faulty_file_names_the_line(ratings: Path, tmp_path: Path, command: Command) -> None:
     ratings.write_text("\n".join(["userId,movieId,rating", *LINES, LINES[0]]))
-    answer = fclub(tmp_path, "movielens-latest-small", "--from", ratings)
+    answer = command("data", "movielens-latest-small", "--from", ratings)
     assert answer.returncode == 1
     assert "line 50" in answer.stderr
     assert not list((tmp_path / "cache").rglob("*.npz"))
 
 
-def test_another_file_of_the_same_format_is_refused(ratings: Path, tmp_path: Path) -> None:
-    answer = fclub(tmp_path, "lastfm", "--from", ratings)
+def test_another_file_of_the_same_format_is_refused(
+    ratings: Path, tmp_path: Path, command: Command
+) -> None:
+    answer = command("data", "lastfm", "--from", ratings)
     assert answer.returncode == 1
     assert "lastfm has 92,834 ratings, this file 48" in answer.stderr
     assert not list((tmp_path / "cache").rglob("*.npz"))
 
 
-def test_plain_text(ratings: Path, tmp_path: Path) -> None:
-    taken = fclub(tmp_path, "movielens-latest-small", "--from", ratings)
+def test_plain_text(ratings: Path, command: Command) -> None:
+    taken = command("data", "movielens-latest-small", "--from", ratings)
     assert "verified: structure only: no checksum or size is known" in taken.stdout
     assert "licence: " in taken.stdout
-    assert "movielens-25m" in fclub(tmp_path).stdout
-    assert "Example" in fclub(tmp_path, "--help").stdout
+    assert "movielens-25m" in command("data").stdout
+    assert "Example" in command("data", "--help").stdout

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from tests.conftest import Command
 
 from fclub import AsyncClient, Client, Outcome
 from fclub.cli.up import start_environment
@@ -194,9 +195,10 @@ def test_the_example_runs_and_is_short(tmp_path: Path, capsys: pytest.CaptureFix
     assert "of 30 visitors" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["local", "global", "up"])
-def test_help_shows_an_example(command: str) -> None:
-    process = fclub(command, "--help", env=os.environ | {"COLUMNS": "200", "TERM": "dumb"})
-    output, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
-    assert "Example:" in output
+@pytest.mark.parametrize("name", ["local", "global", "up"])
+def test_help_shows_an_example(name: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "dumb")
+    shown = command(name, "--help")
+    assert shown.returncode == 0, shown.stderr
+    assert "Example:" in shown.stdout
