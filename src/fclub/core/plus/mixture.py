@@ -263,7 +263,8 @@ def sample_partitions(
             posterior = _log_posterior(slots)
             if posterior > top:
                 top = posterior
-                set_vector(best, labels)
+                for u in range(n):
+                    best[u] = labels[u]
     samples = sweeps - burn
     for u in range(n):
         for i in range(mean.shape[1]):
