@@ -4,12 +4,10 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 
 from fclub.experiments.report.charts import POLICY, Chart, Line, regret_limit, style_of
 from fclub.experiments.report.drawing import draw, save_chart, to_plotly
-from fclub.experiments.report.pages import Built
 from fclub.experiments.study.figures import compared
 
 
@@ -23,17 +21,6 @@ def test_every_policy_has_a_style_of_its_own() -> None:
     assert set(compared()) <= set(POLICY)
     for first, second in combinations(POLICY.values(), 2):
         assert first[:2] != second[:2]
-
-
-def test_plotly_accepts_every_chart_and_every_line_is_in_its_legend(built: Built) -> None:
-    charts = [chart for section in built.sections for chart in section.drawn.charts]
-    assert charts
-    for chart in charts:
-        figure = go.Figure(to_plotly(chart))
-        shown = [trace.name for trace in figure.data if trace.showlegend is not False]
-        assert shown == [line.label for line in chart.lines]
-        assert figure.layout.xaxis.title.text == chart.x_label
-        assert figure.layout.yaxis.title.text == chart.y_label
 
 
 def test_bands_are_one_standard_deviation_wide() -> None:

@@ -6,9 +6,11 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import plotly.graph_objects as go
 import pytest
 
 from fclub.errors import InvalidFile
+from fclub.experiments.report.drawing import to_plotly
 from fclub.experiments.report.pages import FILES, FINDINGS, PAGE, Built, build_report, open_study
 from fclub.experiments.run.experiment import Experiment, Setting
 from fclub.experiments.run.results import Results
@@ -104,6 +106,17 @@ def test_chart_data_is_whole(built: Built) -> None:
     (data,) = re.findall(r'<script type="application/json" id="charts">(.*?)</script>', text)
     charts = [chart for section in built.sections for chart in section.drawn.charts]
     assert list(json.loads(data)) == [chart.name for chart in charts]
+
+
+def test_plotly_accepts_every_chart_and_every_line_is_in_its_legend(built: Built) -> None:
+    charts = [chart for section in built.sections for chart in section.drawn.charts]
+    assert charts
+    for chart in charts:
+        figure = go.Figure(to_plotly(chart))
+        shown = [trace.name for trace in figure.data if trace.showlegend is not False]
+        assert shown == [line.label for line in chart.lines]
+        assert figure.layout.xaxis.title.text == chart.x_label
+        assert figure.layout.yaxis.title.text == chart.y_label
 
 
 def test_building_again_gives_the_same_page(built: Built, study_folder: Path) -> None:
