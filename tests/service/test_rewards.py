@@ -13,8 +13,9 @@ import pytest
 from fclub import AsyncClient, Client
 from fclub.client import Observation
 from fclub.errors import CannotReplace, InvalidFile, InvalidSetting, OtherReward, RequestFailed
+from fclub.service.nodes.assuming import ASSUMED
 from fclub.service.nodes.importing import learn_offline
-from fclub.service.nodes.local_node import ASSUMED, LocalNode
+from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import check_store, local_node
 from fclub.service.serve import local_app
 from fclub.service.settings import Feedback, LocalSettings, Model, load_settings

@@ -14,7 +14,6 @@ import numpy as np
 from fclub.core.offers import mix
 from fclub.core.types import Matrix, Vector
 from fclub.errors import (
-    CannotReplace,
     Conflict,
     FclubError,
     InvalidFile,
@@ -39,19 +38,16 @@ from fclub.service.link.channel import (
     decode_frame,
     encode_frame,
 )
-from fclub.service.nodes.agreeing import MOST_UNHEARD, AgreeingNode
+from fclub.service.nodes.agreeing import MOST_UNHEARD
+from fclub.service.nodes.assuming import AssumingNode
 from fclub.service.nodes.handshake import REFUSED, Standing
 from fclub.service.nodes.node import SNAPSHOT_EVERY, RecordedNoise, Work
 from fclub.service.store.backup import SILENT
 from fclub.service.store.books import Books
 from fclub.service.store.catalogue import Catalogue
-from fclub.service.store.decisions import Decisions, Offered, Past, Shown, coin_of
+from fclub.service.store.decisions import Offered, Shown, coin_of
 from fclub.service.store.offers import Own, Part, encode_offer
 from fclub.service.store.store import Changes, Store
-
-ASSUMED = "assumed"
-"""Where a log entry comes from that learns a reward which was declared for none coming, and where the
-store remembers up to which decision that was looked for."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class Forgotten:
     released: int
 
 
-class LocalNode(AgreeingNode):
+class LocalNode(AssumingNode):
     """One local server as a state machine: users, decisions, feedback, frames in, changes out."""
 
     def __init__(
@@ -83,8 +79,8 @@ class LocalNode(AgreeingNode):
         uniform: float = 0.0,
         shard: int = 0,
     ) -> None:
-        super().__init__(name, noise, store)
-        self.family, self.uniform = family, uniform
+        super().__init__(name, family, noise, store, shard)
+        self.uniform = uniform
         ledger = family.ledger(seeded=False, keep=False)
         place = Place(name, self, noise, ledger, rng)
         self.server = family.local_server(place, family.users(0), live=True)
@@ -93,11 +89,7 @@ class LocalNode(AgreeingNode):
         clusters = max(types, int(store.get("clusters_at_once") or 0))
         self._at_once = {TYPES: types, CLUSTERS: clusters}
         self.feedbacks = 0
-        self.decisions = Decisions(store, shard)
-        self.past = Past(store)
         self.catalogue = Catalogue(store, family.shape.dim, keep=uniform > 0.0)
-        self._gone: set[int] = set()
-        self._assumed = bytes.fromhex(store.get(ASSUMED) or "")
         self.books.compare(self._recover())
         self.server.in_parts = True
         self.rows = store.users()
@@ -169,23 +161,6 @@ class LocalNode(AgreeingNode):
         self.decisions.add(key, shown, item, self.changes, offered)
         return key.hex()
 
-    def learn_past(self, key: str, user: str, x: Vector, reward: float) -> bool:
-        """Learn from an observation made elsewhere; False if that of this id is known already.
-
-        Once this store was old, another copy of it may have learned and released the same before.
-        """
-        known, row = self.past.find(key), self.rows.get(user)
-        if known is not None and known[0] not in self._gone:
-            if known != (row, reward):
-                raise OtherReward(f"observation {key!r} is known with another user or reward")
-            return False
-        self.family.domain.check_items(x[None, :])
-        if row is None:
-            row = self._add_user(user)
-        self._learn("withhold" if self.era else "observe", row, x, reward)
-        self.past.add(key, row, reward, self.changes)
-        return True
-
     def _learn(self, kind: str, row: int, x: Vector, reward: float, source: str = "") -> None:
         try:
             self._observe(kind, row, x, reward)
@@ -242,44 +217,6 @@ class LocalNode(AgreeingNode):
         self._learn(kind, shown.row, np.frombuffer(shown.features).copy(), reward)
         self.decisions.reward(key, reward, self.changes)
         return True
-
-    def _replace_reward(self, key: bytes, shown: Shown, reward: float) -> None:
-        """A reward takes the place of the one that was assumed since none had come."""
-        if shown.reward != reward:
-            if shown.era != self.era or shown.assumed != 1 + self.books.sent:
-                raise CannotReplace(
-                    f"no reward of decision {key.hex()!r} had come in time, so one was assumed, and "
-                    "this server has sent messages since in which that may be"
-                )
-            x: Vector = np.frombuffer(shown.features).copy()
-            told = shown.row, float(shown.reward or 0.0), reward
-            self._replace(x, *told)
-            body = struct.pack("<qdd", *told)
-            self._log("replace", "", body + x.tobytes())
-        self.decisions.reward(key, reward, self.changes)
-
-    def _replace(self, x: Vector, row: int, old: float, new: float) -> None:
-        self.touched.add(row)
-        self.server.replace(row, x, old, new)
-
-    def assume(self, before: float, reward: float) -> bool:
-        """Let some decisions made before a time, whose reward has not come, count as this reward.
-
-        False if there are no more. The log says of each that it was assumed.
-        """
-        keys = self.decisions.open_before(self._assumed, before)
-        for key in keys:
-            shown = self.decisions.find(key)
-            if shown is not None and shown.reward is None and shown.row not in self._gone:
-                kind = "observe" if shown.era == self.era else "withhold"
-                x: Vector = np.frombuffer(shown.features).copy()
-                sent = self.books.sent  # what learning itself sends may hold it already
-                self._learn(kind, shown.row, x, reward, ASSUMED)
-                self.decisions.reward(key, reward, self.changes, 1 + sent)
-            self._assumed = key
-        if keys:
-            self.changes.note(ASSUMED, self._assumed.hex())
-        return bool(keys)
 
     def _observe(self, kind: str, row: int, x: Vector, reward: float) -> None:
         """Learn, and begin what that makes due: one entry of the log.
