@@ -16,7 +16,7 @@ from fclub.protocol.plus.detection import Detection
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Digest, Shares
 from fclub.protocol.plus.type_local import TypeLocal
-from fclub.protocol.seam import Beginning
+from fclub.protocol.seam import CLUSTERS, TYPES, Beginning
 
 EVENT = {"unit": "event", "first_release": 3, "release_ratio": 1.5}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -318,7 +318,9 @@ def test_an_old_store_closes_its_streams_between_two_releases(kind: str) -> None
 @pytest.mark.parametrize("kind", ["exact", "silent"])
 def test_who_grows_meanwhile_learns_types_from_then_on(kind: str) -> None:
     one, _ = sampled(kind)
+    assert one.server.long_work == CLUSTERS
     one.server.add_user()
+    assert one.server.long_work == TYPES
     assert isinstance(one.server.server, TypeLocal)
     assert one.server.server.in_parts
     assert not one.server.busy
