@@ -24,6 +24,7 @@ from fclub.protocol.paper import messages as paper
 from fclub.protocol.plus import messages as plus
 from fclub.protocol.plus import type_messages as types
 from fclub.protocol.pooled import messages as pooled
+from fclub.service.http import api, global_api
 from fclub.service.http.gate import Routes
 from fclub.service.http.global_app import GlobalService
 from fclub.service.link import channel as frames
@@ -58,12 +59,18 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 def rows() -> list[tuple[str, re.Pattern[str], str]]:
     """Where, a pattern of fields (`*` stands for any text), and who may see them."""
-    found = []
+    return [(where, pattern_of(field), who) for where, field, who in written()]
+
+
+def written() -> Iterator[tuple[str, str, str]]:
+    """Where, a field as the page has it, and who may see it."""
     for where, fields, who, _ in ROW.findall(PAGE.read_text(encoding="utf-8")):
         for field in re.findall(r"`([^`]+)`", fields):
-            pattern = re.escape(field).replace(r"\*", ".*")
-            found.append((where, re.compile(pattern), who))
-    return found
+            yield where, field, who
+
+
+def pattern_of(field: str) -> re.Pattern[str]:
+    return re.compile(re.escape(field).replace(r"\*", ".*"))
 
 
 def without_row(shown: Shown) -> Shown:
@@ -85,6 +92,50 @@ def leaves(value: Any, name: str = "") -> Iterator[str]:
             yield from leaves(inside, f"{name}[]")
     elif value is not None:
         yield name
+
+
+def of_schema(schema: dict[str, Any], known: dict[str, Any], name: str = "") -> Iterator[str]:
+    """The names of all fields that a JSON schema allows, `*` where it allows any."""
+    if "$ref" in schema:
+        yield from of_schema(known[schema["$ref"].rpartition("/")[2]], known, name)
+    for part in schema.get("anyOf", ()):
+        yield from of_schema(part, known, name)
+    for key, inside in schema.get("properties", {}).items():
+        yield from of_schema(inside, known, f"{name}.{key}" if name else key)
+    if schema.get("additionalProperties"):
+        yield from of_schema(schema["additionalProperties"], known, f"{name}.*" if name else "*")
+    for part in [schema.get("items"), *schema.get("prefixItems", ())]:
+        if part:
+            yield from of_schema(part, known, f"{name}[]")
+    if schema.get("type", "object") not in ("object", "array", "null"):
+        yield name
+
+
+def possible() -> dict[str, set[str]]:
+    """By where it is shown, every field of an answer with a fixed type, and of a message."""
+    found: dict[str, set[str]] = {"message": {field for _, field in message_fields()}}
+    for server, described in (("local", api.openapi(DIM)), ("global", global_api.openapi())):
+        known = described["components"]["schemas"]
+        for path, operations in described["paths"].items():
+            for method, operation in operations.items():
+                answers = [a["content"]["application/json"] for a in operation["responses"].values()]
+                fields = {field for one in answers for field in of_schema(one["schema"], known)}
+                found[f"{server} {method.upper()} {path}"] = fields
+    return found
+
+
+def test_no_row_has_a_field_that_is_never_shown() -> None:
+    """Where the types of answers and messages decide that; `*` of either side stands for any text."""
+    known, decided, wrong = possible(), 0, []
+    for where, field, _ in written():
+        fields = known.get(where.replace(":path", ""))
+        if fields is not None:
+            decided += 1
+            row = pattern_of(field)
+            if not any(row.fullmatch(one) or pattern_of(one).fullmatch(field) for one in fields):
+                wrong.append((where, field))
+    assert wrong == [], f"take it out of {PAGE.name}"
+    assert decided > 100, "the page has these rows"
 
 
 def visit(client: httpx.Client, k: int, rng: np.random.Generator) -> dict[str, Any]:
@@ -229,19 +280,22 @@ def test_a_global_server_shows_nothing_without_a_row(tmp_path: Path, policy: str
     assert without_row(shown) == set(), ASK
 
 
-def test_every_field_of_a_message_has_a_row() -> None:
+def message_fields() -> Shown:
     kinds: set[type[msgspec.Struct]] = set()
     for module in (paper, plus, types, pooled, frames):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not Message:
                 kinds.add(value)
-    shown = {
+    return {
         ("message", f"{kind.__name__}.{field}")
         for kind in kinds
         for field in kind.__struct_fields__
         if not kind.__name__.startswith("_")
     }
-    assert without_row(shown) == set(), ASK
+
+
+def test_every_field_of_a_message_has_a_row() -> None:
+    assert without_row(message_fields()) == set(), ASK
 
 
 def test_every_fact_of_a_log_line_has_a_row() -> None:
