@@ -1,19 +1,21 @@
 """`fclub privacy` and `fclub audit` parse, call one function and print."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from fclub.attack.everything import SURFACES
 from fclub.cli import audit, privacy
 from fclub.core.lattice import Whole
 from fclub.core.types import Floats
-from fclub.errors import UnknownName
+from fclub.errors import InvalidSetting, UnknownName
 from fclub.privacy.ledger import Ledger, write_ledger
-from fclub.privacy.levels import CDP, Flag
+from fclub.privacy.levels import CDP, PAIRS, Flag
 from fclub.privacy.mechanisms import calibrate
 from fclub.privacy.noise import DiscreteNoise
 from fclub.protocol.plus.private import PrivatePlusConstants, UserFamily
@@ -77,6 +79,33 @@ def test_levels_are_explained() -> None:
     assert "raw-choices" in answer["interactive"]
 
 
+def test_levels_say_for_which_unit_and_policy_they_are_proved() -> None:
+    """As docs/privacy.md has it: nothing is proved for the uploads of the printed policy."""
+    answer = json.loads(runner.invoke(privacy.app, ["--levels", "--json"]).stdout)
+    assert "as printed" not in answer["cdp"]
+    assert "of cdp-fclub-dc only the numbers of reports, not its uploads" in answer["cdp"]
+    for unit, level in PAIRS:
+        assert f"unit {unit}" in answer[level]
+    assert "unit user" not in answer["cdp"]
+    assert "sums by type over whole users, in slots fixed in advance" in answer["transcript"]
+    assert "each user is served from its own data and released values" in answer["interactive"]
+    assert "all data of one user" in answer["interactive"]
+
+
+@pytest.mark.parametrize("option", ["--epsilon", "--dim"])
+@pytest.mark.parametrize("unit", ["user", "event"])
+def test_a_budget_out_of_range_is_named_as_its_option(option: str, unit: str) -> None:
+    error = runner.invoke(privacy.app, ["--unit", unit, option, "-1"]).exception
+    assert isinstance(error, InvalidSetting)
+    assert re.fullmatch(rf"{option} must be a (whole )?number .*, got -1(\.0)?", str(error))
+
+
+@pytest.mark.parametrize("more", [[], ["--ledger", "a.ledger"]])
+def test_a_delta_out_of_range_is_named_as_its_option(more: list[str]) -> None:
+    error = runner.invoke(privacy.app, ["--delta", "2", *more]).exception
+    assert str(error) == "--delta must be a number above 0 and below 1, got 2.0"
+
+
 def test_audit_of_a_mechanism_passes() -> None:
     result = runner.invoke(
         audit.app, ["--target", "increments", "--epsilon", "8", "--trials", "500", "--json"]
@@ -122,6 +151,24 @@ def test_audit_of_running_servers_that_draw_nothing_exits_with_1(
     assert result.exit_code == 1
     assert answer["leaks"] == sum(not finding["passed"] for finding in answer["findings"]) > 0
     assert set(answer["surfaces"]) == set(SURFACES)
+
+
+def test_all_is_the_default_of_an_audit_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | None] = []
+
+    def attack_nothing(policy: str | None, *_: object) -> int:
+        asked.append(policy)
+        return 0
+
+    monkeypatch.setattr(audit, "_live", attack_nothing)
+    for words in ([], ["--all"], ["--policy", "cdp-homo"]):
+        assert runner.invoke(audit.app, words).exit_code == 0
+    assert asked == [None, None, "cdp-homo"]
+    (option,) = [one for one in get_command(audit.app).params if "--all" in one.opts]
+    said = getattr(option, "help", "")
+    assert said == (
+        "Attack all live policies, units and levels (the default without --policy and --target)."
+    )
 
 
 def test_audit_refuses_what_it_cannot_do() -> None:

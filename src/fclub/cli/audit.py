@@ -147,7 +147,9 @@ def _cell(finding: Finding | None) -> str:
 @app.command("audit", epilog="Example: fclub audit --policy cdp-homo --epsilon 1")
 def audit_command(
     everything: bool = typer.Option(
-        False, "--all", help="All live policies, units and levels; so it is without --target."
+        False,
+        "--all",
+        help="Attack all live policies, units and levels (the default without --policy and --target).",
     ),
     policy: str | None = typer.Option(None, help="Only running servers of this policy."),
     target: str | None = typer.Option(

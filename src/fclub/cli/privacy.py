@@ -10,7 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fclub.config import Delta, Dim, Epsilon
 from fclub.errors import UnknownName
+from fclub.parameters import check_value
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.privacy.ledger import read_ledger
 from fclub.privacy.levels import EVENT, LEVELS, USER, Level
@@ -151,6 +153,8 @@ def privacy(
 ) -> None:
     """Noise for a budget, or the budget that a ledger has spent."""
     at = STRICT_DELTA if delta is None else delta
+    for name, value, kind in (("epsilon", epsilon, Epsilon), ("delta", at, Delta), ("dim", dim, Dim)):
+        check_value(f"--{name}", value, kind)
     if levels:
         _show({level.name: _explain(level) for level in LEVELS.values()}, as_json)
     elif ledger is not None:

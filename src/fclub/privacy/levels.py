@@ -49,26 +49,32 @@ class Level:
 
 CDP = Level(
     name="cdp",
-    protects="the values released by all streams, and whatever others compute from them",
+    protects="the values that are released at times fixed without looking at their noise, and whatever "
+    "others compute from them",
     given="the partition, the release times and all other observations, taken as fixed (the paper's "
     "Definition 1, a fixed sequence)",
-    qualifies="any mechanism of this package: cdp-fclub-dc as printed, cdp-fclub-plus",
+    qualifies="unit event only: cdp-fclub-plus, cdp-homo; of cdp-fclub-dc only the numbers of reports, "
+    "not its uploads, whose times follow from their noise",
     forbids=frozenset(),
 )
 TRANSCRIPT = Level(
     name="transcript",
     protects="the whole transcript: values, cluster ids, release times, merges and plans together",
-    given="all other observations, taken as fixed",
-    qualifies="one stream per user (or per server), a count schedule, and clusters found from released "
-    "statistics only",
+    given="unit user: the data of all other users, taken as fixed; unit event: all other observations, "
+    "taken as fixed",
+    qualifies="unit user (cdp-fclub-plus): sums by type over whole users, in slots fixed in advance; "
+    "unit event (cdp-fclub-plus, cdp-homo): one stream per user or per server, a count schedule, and "
+    "clusters found from released statistics only",
     forbids=frozenset({Flag.RAW_TRIGGER, Flag.RAW_PARTITION}),
 )
 INTERACTIVE = Level(
     name="interactive",
     protects="the whole transcript, in the real interaction: later choices and rewards may react to it",
-    given="nothing: neighbours are two worlds whose users would answer differently in one round",
-    qualifies="as transcript, and every round whose data will be released is served from released "
-    "statistics only",
+    given="arrivals and items on offer, but not what is shown and answered: neighbours are two worlds "
+    "that differ, with unit user, in all data of one user, and with unit event in one round",
+    qualifies="as transcript, and with unit user (cdp-fclub-plus) each user is served from its own "
+    "data and released values only; with unit event (cdp-homo) every round whose data will be released is "
+    "served from released statistics only",
     forbids=frozenset({Flag.RAW_TRIGGER, Flag.RAW_PARTITION, Flag.RAW_CHOICES}),
 )
 
