@@ -15,6 +15,14 @@ from difflib import get_close_matches
 from typing import Any
 
 
+def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """What a mistaken name may have meant: the nearest known ones, or all of them."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=3)
+    shown = ", ".join(prefix + one for one in near or names)
+    return f"did you mean {shown}?" if near else f"known: {shown}"
+
+
 class FclubError(Exception):
     """Root of the tree; the command line prints it as one line."""
 
@@ -38,7 +46,10 @@ class InvalidInput(FclubError, ValueError):
 
 
 class InvalidReward(InvalidInput):
-    """A reward that is not a finite number in [0, 1]."""
+    """A reward that is not a finite number in the declared range.
+
+    It is [0, 1] unless `model.reward` says otherwise.
+    """
 
 
 class InvalidFeatures(InvalidInput):
@@ -61,10 +72,7 @@ class UnknownName(InvalidInput):
     """A name that is in no registry; the message suggests the nearest ones."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        names = sorted(known)
-        near = get_close_matches(name, names, n=3)
-        hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(names)}"
-        super().__init__(f"no {kind} is called {name!r}; {hint}", name)
+        super().__init__(f"no {kind} is called {name!r}; {nearest(name, known)}", name)
 
 
 class NotStarted(FclubError, AttributeError):
@@ -143,7 +151,7 @@ class PrivacyError(FclubError):
 
 
 class RequestRefused(FclubError):
-    """What the HTTP service of a server refuses; each kind has a status of its own."""
+    """What the HTTP service of a server refuses."""
 
 
 class Malformed(RequestRefused):

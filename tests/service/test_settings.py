@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from fclub.cli.local import app
+from fclub.cli.main import COMMANDS
 from fclub.config import Privacy
-from fclub.errors import InvalidSetting, OtherSettings, PrivacyError, UnknownName
+from fclub.errors import FclubError, InvalidSetting, OtherSettings, PrivacyError, UnknownName
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import SeededNoise
 from fclub.service.http.gate import Guard, hash_token, new_token
 from fclub.service.nodes.parts import caution, family_of, global_node, local_node
-from fclub.service.serve import local_app
+from fclub.service.serve import global_app, local_app
 from fclub.service.settings import (
     GlobalSettings,
     Http,
     LocalSettings,
     Model,
+    Nats,
     load_settings,
     parse_assignments,
 )
+from fclub.service.shards.supervisor import run_site
 
-from .conftest import DIM, local_settings
+from .conftest import DIM, HTTP, local_settings
 from .federation import Pump
 
 FILE = """
@@ -65,6 +71,54 @@ def test_errors_name_the_key(tmp_path: Path, options: dict[str, object], key: st
     file.write_text(FILE)
     with pytest.raises(InvalidSetting, match=key):
         load_settings(LocalSettings, file, options, {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "told"),
+    [
+        (LocalSettings, {}, "model.dim is missing: give --dim, or [model] dim in --config"),
+        (
+            LocalSettings,
+            {"model.policy": "fclub-plus", "store": "s.db"},
+            "model.dim is missing: give --dim, or [model] dim in --config",
+        ),
+        (LocalSettings, {"model.dim": 2}, "store is missing: give --store, or store in --config"),
+        (
+            GlobalSettings,
+            {"model.dim": 2, "store": "g.db"},
+            "servers is missing: name all local servers, as in --set 'servers=[\"north\"]'",
+        ),
+        (LocalSettings, {"http.prot": "1"}, "no key is called http.prot; did you mean http.port?"),
+        (LocalSettings, {"modle.dim": "1"}, "no key is called modle; did you mean model?"),
+        (
+            LocalSettings,
+            {"model.dim": 2, "store": "s.db", "feedback.wait": "1"},
+            "no key is called feedback.wait; known: feedback.none_after, feedback.none_is",
+        ),
+        (
+            LocalSettings,
+            {"model.dim": 2, "store": "s.db", "http.tokens": "abc"},
+            "http.tokens must be a JSON list of texts, as in '[\"...\"]'",
+        ),
+        (
+            LocalSettings,
+            {"model.dim": 2, "store": "s.db", "model.reward": "[1, 5"},
+            "model.reward must be a JSON list of two numbers, as in '[0, 1]'",
+        ),
+        (
+            LocalSettings,
+            {"model.dim": 2, "store": "s.db", "model.parameters": "epsilon"},
+            "model.parameters must be a JSON object, as in '{\"epsilon\": 1}'",
+        ),
+        (LocalSettings, {"model": "no", "store": "s.db"}, "model: Expected `object`, got `str`"),
+    ],
+)
+def test_errors_say_what_to_do(
+    kind: type[LocalSettings] | type[GlobalSettings], options: dict[str, object], told: str
+) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        load_settings(kind, None, options, {})
+    assert str(error.value) == told
 
 
 def test_a_missing_key_is_named() -> None:
@@ -173,6 +227,14 @@ def test_a_new_token_comes_with_its_hash_and_where_that_goes() -> None:
     assert where == "hash (for http.tokens or http.admin_tokens)"
 
 
+def test_the_help_promises_nothing_that_only_private_policies_keep() -> None:
+    told = " ".join(str(get_command(app).help).split())
+    for text in (told, COMMANDS["local"]):
+        assert "at home" not in text
+        assert "private polic" in text
+    assert "exact sums, and the sum of a single visit is that visit" in told
+
+
 EVENT = Model(dim=3, parameters={"unit": "event"})
 
 
@@ -246,6 +308,49 @@ def test_a_folder_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match=f"there is no folder {store.parent}"):
         local_node(LocalSettings(model=Model(dim=3), store=str(store)))
     assert list(tmp_path.iterdir()) == []
+
+
+NOWHERE = "/nowhere/file"
+BROKER = Nats(url="nats://127.0.0.1:1")
+FAULTS: dict[str, dict[str, Any]] = {
+    "http.tokens": {"http": Http()},
+    "http.tls_certificate": {"http": replace(HTTP, tls_certificate=NOWHERE, tls_key=NOWHERE)},
+    "cannot use None": {"http": replace(HTTP, tls_key=NOWHERE)},
+    "nats": {"nats": replace(BROKER, ca=NOWHERE)},
+    "model.policy": {"model": Model(dim=DIM, policy="none")},
+}
+
+
+@pytest.mark.parametrize("told", FAULTS)
+def test_a_start_that_fails_leaves_no_store(tmp_path: Path, told: str) -> None:
+    """It would be bound to a name and a model that were perhaps a mistake."""
+    common: dict[str, Any] = {"model": Model(dim=DIM), "store": str(tmp_path / "s.db"), "http": HTTP}
+    given = common | {"nats": BROKER} | FAULTS[told]
+    local = LocalSettings(**given)
+    with pytest.raises(InvalidSetting, match=told):
+        local_app(local)
+    with pytest.raises(InvalidSetting, match=told):
+        global_app(GlobalSettings(servers=["north"], **given))
+    with pytest.raises(InvalidSetting, match=told):
+        run_site(local, 2, [], lambda: local)
+    assert list(tmp_path.iterdir()) == []
+
+
+ITEMS = {
+    "fields": "id,a,b,c,d\ni,1,0\n",
+    "last feature": "id,a,b,c,constant\ni,0,0,0,0.5\nj,0,0,0,0.4\n",
+    "max_catalogue": "id,a,b,c,constant\ni,0,0,0,0.5\nj,0,0,0.5,0.5\nk,0,0.5,0,0.5\n",
+}
+
+
+@pytest.mark.parametrize("told", ITEMS)
+def test_a_catalogue_with_a_fault_leaves_no_store(tmp_path: Path, told: str) -> None:
+    file = tmp_path / "items.csv"
+    file.write_text(ITEMS[told])
+    model, http = Model(dim=DIM, constant=0.5), replace(HTTP, max_catalogue=2)
+    with pytest.raises(FclubError, match=told):
+        local_app(local_settings(tmp_path, model=model, http=http, catalogue=str(file)))
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_names_of_servers_are_added_and_never_removed(tmp_path: Path) -> None:

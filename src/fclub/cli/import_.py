@@ -10,8 +10,7 @@ from zlib import crc32
 import typer
 
 from fclub.client import Client, Observation
-from fclub.config import require
-from fclub.errors import FclubError
+from fclub.errors import FclubError, InvalidSetting
 from fclub.service.fleet import read_addresses
 from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.importing import learn_offline, read_past
@@ -46,7 +45,8 @@ def import_(
 ) -> None:
     """Let a local server learn from what was shown elsewhere; the same id counts once."""
     places = [place for place in (url, store, folder) if place is not None]
-    require(len(places) == 1, "import needs one of --url, --store and --dir", places)
+    if len(places) != 1:
+        raise InvalidSetting("import needs one of --url, --store and --dir", places)
     results: list[bool | FclubError] = []
     if store is not None:
         results += learn_offline(store, read_past(log))

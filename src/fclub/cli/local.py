@@ -38,7 +38,11 @@ def local(
     token: Annotated[bool, typer.Option("--new-token", help="Print a new token and its hash.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
 ) -> None:
-    """Run a local server: it recommends, learns, keeps raw data at home."""
+    """Run a local server: it recommends, learns, and sends sums to the global server.
+
+    A private policy, whose name begins with cdp-, adds noise to them. Any other sends exact sums, and
+    the sum of a single visit is that visit.
+    """
     if token:
         secret = new_token()
         typer.echo(

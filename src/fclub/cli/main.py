@@ -27,7 +27,7 @@ COMMANDS: dict[str, str] = {
     "bench": "Measure speed and memory, as ratios within one run.",
     "privacy": "Noise for a budget; what a ledger has spent.",
     "audit": "Attack the privacy of a mechanism or a policy; exit 1 when it leaks more than claimed.",
-    "local": "Run a local server: it recommends, learns, keeps raw data at home.",
+    "local": "Run a local server: it recommends, learns, and sends sums; private policies add noise.",
     "import": "Let a local server learn from what was shown elsewhere.",
     "store": "Look after the store of a local server.",
     "global": "Run the global server of a federation.",

@@ -32,6 +32,7 @@ from fclub.service.nodes.parts import caution, family_of, global_node, local_nod
 from fclub.service.nodes.runner import Deadline, Runner
 from fclub.service.reread import Reread, unusable
 from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model, Settings
+from fclub.service.starting import check_start
 
 Application = tuple[Routes, Runner]
 
@@ -89,6 +90,7 @@ def _warn(model: Model, monitor: Monitor) -> None:
 
 def local_app(settings: LocalSettings) -> Application:
     """The application of a local server; without a broker it carries its own global server."""
+    check_start(settings)
     monitor, node = Monitor("local"), local_node(settings)
     rehearse(settings.model, node)
     _warn(settings.model, monitor)
@@ -142,6 +144,7 @@ def global_app(settings: GlobalSettings) -> Application:
     """The application of the global server."""
     if not settings.nats.url:
         raise InvalidSetting("nats.url: the global server needs a broker")
+    check_start(settings)
     monitor, node = Monitor("global"), global_node(settings)
     _warn(settings.model, monitor)
     wire = NatsWire(GLOBAL, broker_of(settings.nats), monitor, node.names, settings.nats.replicas)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from fclub.core.inputs import RewardRange
-from fclub.errors import InvalidSetting
+from fclub.errors import InvalidSetting, nearest
 from fclub.parameters import Parameter, split_assignment
 from fclub.protocol.families import FAMILIES
 
@@ -32,6 +32,20 @@ PROMISE: dict[str, Parameter] = {
 PREFIX = "FCLUB_"
 ELSEWHERE = {"FCLUB_CACHE_DIR", "FCLUB_DATA_DIR"}
 """Variables of the package that are no settings of a server."""
+
+MISSING = {
+    "model.dim": "give --dim, or [model] dim in --config",
+    "store": "give --store, or store in --config",
+    "servers": "name all local servers, as in --set 'servers=[\"north\"]'",
+}
+"""How to give each key that has no default."""
+
+JSON: dict[type, str] = {
+    msgspec.inspect.ListType: """list of texts, as in '["..."]'""",
+    msgspec.inspect.TupleType: "list of two numbers, as in '[0, 1]'",
+    msgspec.inspect.DictType: """object, as in '{"epsilon": 1}'""",
+}
+"""How to write what no plain text stands for."""
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}$", description="a name on the broker")]
 Positive = Annotated[int, Meta(ge=1)]
@@ -196,6 +210,8 @@ def load_settings(
     tree = _gather(file, options, environment)
     _type_parameters(tree)
     _take_digits_for_text(tree)
+    _refuse_unknown(tree, kind)
+    _refuse_missing(tree, kind)
     try:
         return msgspec.convert(tree, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -274,6 +290,42 @@ def _take_digits_for_text(tree: dict[str, Any]) -> None:
     for key in ("user", "password"):
         if isinstance(nats, dict) and type(nats.get(key)) is int:
             nats[key] = str(nats[key])
+
+
+def _refuse_unknown(tree: dict[str, Any], kind: Any, prefix: str = "") -> None:
+    """Name the first key that there is not, and those that it may have meant."""
+    fields = _fields(kind)
+    for key, value in tree.items():
+        if key not in fields:
+            hint = nearest(key, fields, prefix)
+            raise InvalidSetting(f"no key is called {prefix}{key}; {hint}", prefix + key)
+        table = _table(fields[key])
+        if table is not None and isinstance(value, dict):
+            _refuse_unknown(value, table, f"{prefix}{key}.")
+
+
+def _refuse_missing(tree: dict[str, Any], kind: Any, prefix: str = "") -> None:
+    """Say how to give a key that is missing, or one that is a text where no plain text will do."""
+    for name, field in _fields(kind).items():
+        key, value, table = prefix + name, tree.get(name), _table(field)
+        if table is not None:
+            inside = value if name in tree or not field.required else {}
+            if isinstance(inside, dict):
+                _refuse_missing(inside, table, f"{key}.")
+        elif field.required and name not in tree:
+            raise InvalidSetting(f"{key} is missing: {MISSING[key]}")
+        elif isinstance(value, str) and type(field.type) in JSON:
+            raise InvalidSetting(f"{key} must be a JSON {JSON[type(field.type)]}", value)
+
+
+def _fields(kind: Any) -> dict[str, Any]:
+    info: Any = msgspec.inspect.type_info(kind)
+    return {field.name: field for field in info.fields}
+
+
+def _table(field: Any) -> Any:
+    """The class of a field that is a table of keys, else None."""
+    return field.type.cls if isinstance(field.type, msgspec.inspect.StructType) else None
 
 
 def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:

@@ -27,6 +27,7 @@ from fclub.service.nodes.local_node import Forgotten, LocalNode
 from fclub.service.nodes.node import RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
 from fclub.service.store.backup import backup_store, describe
+from fclub.service.store.catalogue import Catalogue
 from fclub.service.store.items_file import check_items_file, read_items
 from fclub.service.store.store import UNREADABLE, Store, read_meta
 
@@ -128,15 +129,10 @@ def node_with_noise(
 
 def stock(node: LocalNode, settings: LocalSettings) -> None:
     """Put the items of a file into the catalogue; those that are not in the file stay."""
-    path, catalogue, most = Path(str(settings.catalogue)), node.catalogue, settings.http.max_catalogue
+    catalogue = node.catalogue
     try:
-        fresh = 0
-        for ids in check_items_file(path, settings.model.dim):
-            fresh += int((catalogue.places(ids) < 0).sum())
-        if len(catalogue) + fresh > most:
-            raise InvalidFile(f"{path}: the catalogue may have {most} items (http.max_catalogue)")
-        catalogue.reserve(fresh)
-        for ids, rows in read_items(path, settings.model.dim):
+        catalogue.reserve(new_items(settings, catalogue))
+        for ids, rows in read_items(Path(str(settings.catalogue)), settings.model.dim):
             new, features = catalogue.news(ids, rows)
             if new:
                 node.put_items(new, features)
@@ -144,6 +140,18 @@ def stock(node: LocalNode, settings: LocalSettings) -> None:
     except FclubError:
         node.store.close()
         raise
+
+
+def new_items(settings: LocalSettings, catalogue: Catalogue | None = None) -> int:
+    """How many items of a file are new to a catalogue; without one, all are. Reads it for faults."""
+    path, most = Path(str(settings.catalogue)), settings.http.max_catalogue
+    domain, known, fresh = family_of(settings.model).domain, len(catalogue or ()), 0
+    for ids, rows in check_items_file(path, settings.model.dim):
+        domain.check_items(rows)
+        fresh += len(ids) if catalogue is None else int((catalogue.places(ids) < 0).sum())
+    if known + fresh > most:
+        raise InvalidFile(f"{path}: the catalogue may have {most} items (http.max_catalogue)")
+    return fresh
 
 
 def settings_of(store: Path) -> LocalSettings:

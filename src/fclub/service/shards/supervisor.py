@@ -22,6 +22,7 @@ from fclub.service.settings import LocalSettings
 from fclub.service.shards.homes import homes_of, name_of, store_of
 from fclub.service.shards.relay import Front, Request, Server
 from fclub.service.shards.router import Router
+from fclub.service.starting import check_start
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
@@ -37,6 +38,7 @@ def run_site(site: LocalSettings, count: int, given: Sequence[str], load: Load) 
     """Run until SIGINT or SIGTERM; `given` are the options that a shard shares with its site."""
     if not site.nats.url:
         raise InvalidSetting("nats.url: shards learn from each other through a broker")
+    check_start(site)
     homes = homes_of(Path(site.store), count)
     with tempfile.TemporaryDirectory(prefix="fclub-") as folder:
         monitor = Monitor("site")

@@ -69,18 +69,18 @@ def shape_of_items(path: Path) -> tuple[int, float | None]:
     return dim, float(rows[0, -1]) if head[-1] == CONSTANT else None
 
 
-def check_items_file(path: Path, dim: int) -> Iterator[list[str]]:
-    """Read all of it, for faults; gives the ids, some at a time."""
+def check_items_file(path: Path, dim: int) -> Iterator[tuple[list[str], Matrix]]:
+    """As `read_items`, and every item must have an id of its own."""
     known: set[str] = set()
     count = 0
-    for ids, _ in read_items(path, dim):
+    for ids, rows in read_items(path, dim):
         known |= set(ids)
         count += len(ids)
         if "" in known or len(known) < count:
             raise InvalidFile(f"{path}: every item needs an id of its own")
         if len(max(ids, key=len)) > MAX_ID:
             raise InvalidFile(f"{path}: an id has at most {MAX_ID} characters")
-        yield ids
+        yield ids, rows
 
 
 def _read_any(
