@@ -20,7 +20,7 @@ from fclub.errors import FclubError
 from fclub.parameters import Row, rows_of
 from fclub.policies.registry import POLICIES
 from fclub.service.http import api, global_api
-from fclub.service.http.gate import hash_token
+from fclub.service.http.gate import FAILED, hash_token, status_for
 from fclub.service.serve import global_app, local_app
 from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model, Nats
 
@@ -194,7 +194,8 @@ def http() -> str:
     described = api.openapi(dim=2), global_api.openapi()
     parts = [
         "# HTTP\n",
-        "Every route needs `Authorization: Bearer TOKEN` unless it says otherwise.",
+        "Every route needs `Authorization: Bearer TOKEN` unless it says otherwise. What is refused is",
+        "answered with the body `Refused` and a status; [errors](errors.md) has what each stands for.",
         "",
     ]
     model, settings = Model(dim=2), Http(tokens=[hash_token("any")])
@@ -207,9 +208,9 @@ def http() -> str:
             servers=["s0"],
             nats=Nats(url="nats://127.0.0.1:1"),
         )
-        for title, (app, runner), known in (
-            ("Local server", local_app(local), described[0]["paths"]),
-            ("Global server", global_app(hub), described[1]["paths"]),
+        for title, (app, runner), known, refusals in (
+            ("Local server", local_app(local), described[0]["paths"], api.REFUSALS),
+            ("Global server", global_app(hub), described[1]["paths"], global_api.REFUSALS),
         ):
             lines = []
             routes: list[Any] = app.routes
@@ -219,6 +220,10 @@ def http() -> str:
                 text = OTHER_ROUTES.get(path) or known[path][method.lower()]["summary"]
                 lines.append([method, f"`{path}`", text])
             parts += [f"## {title}\n", table(["", "route", "what it does"], lines), ""]
+            refused = [
+                [method.upper(), ", ".join(map(str, codes))] for method, codes in refusals.items()
+            ]
+            parts += [table(["", "refusals that `/openapi.json` lists"], refused), ""]
             runner.node.store.close()
     parts += ["## Bodies", ""]
     bodies = described[0]["components"]["schemas"] | described[1]["components"]["schemas"]
@@ -250,14 +255,20 @@ def errors() -> str:
         "What fclub raises on purpose is in `fclub.errors`; catch `FclubError` for all of it.",
         "The command line prints it as one line and exits with 2 for an `InvalidInput`, else with 1.",
         "",
+        "A server answers a request that ends in an error with the status beside it, and with",
+        f"{FAILED} if there is none.",
+        "",
         "```",
         FclubError.__name__,
         *_branches(FclubError, ""),
         "```",
         "",
     ]
-    lines = [[f"`{kind.__name__}`", _bases(kind), _said(kind)] for kind in _descendants(FclubError)]
-    return "\n".join([*parts, table(["error", "is a", "meaning"], lines)])
+    lines = [
+        [f"`{kind.__name__}`", _bases(kind), str(status_for(kind) or ""), _said(kind)]
+        for kind in _descendants(FclubError)
+    ]
+    return "\n".join([*parts, table(["error", "is a", "status", "meaning"], lines)])
 
 
 def _branches(kind: type[FclubError], indent: str) -> list[str]:

@@ -36,6 +36,16 @@ MADE = (
 )
 
 
+def test_every_refusal_of_a_request_has_a_status() -> None:
+    gate = pytest.importorskip("fclub.service.http.gate")
+    for kind in tree(errors.FclubError):
+        if issubclass(kind, errors.RequestRefused | errors.InvalidInput | errors.NotStored):
+            assert (gate.status_for(kind) is None) == (kind is errors.RequestRefused), kind
+    assert gate.status_for(errors.UnknownDecision) == gate.status_for(errors.NotFound) == 404
+    assert gate.status_for(errors.StoreInUse) is None
+    assert gate.status_of(errors.StoreInUse("a")) == 500
+
+
 @pytest.mark.parametrize("error", MADE, ids=lambda error: type(error).__name__)
 def test_an_error_crosses_processes(error: errors.FclubError) -> None:
     again = pickle.loads(pickle.dumps(error))

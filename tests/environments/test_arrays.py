@@ -10,8 +10,9 @@ from scipy.optimize import nnls
 
 import fclub
 from fclub.environments.data.pipeline import distinct
-from fclub.environments.vectors import find_array, load_array
+from fclub.environments.vectors import MovieLens, Published, Yelp, find_array, load_array
 from fclub.errors import DataMissing, InvalidFile, InvalidSetting, NotStarted
+from fclub.parameters import rows_of
 
 Find = Callable[[str], Path]
 
@@ -145,5 +146,15 @@ def test_impossible_settings(tmp_path: Path) -> None:
         started("arrays", path=path, users=7)
     with pytest.raises(InvalidSetting, match="variant"):
         fclub.make_environment("movielens", variant="nothing")
+    with pytest.raises(InvalidSetting, match="variant"):
+        fclub.make_environment("movielens", variant="clustered4")
     with pytest.raises(InvalidSetting, match="dim is 3"):
         fclub.make_environment("movielens", variant="users", path=path)
+
+
+@pytest.mark.parametrize("kind", [MovieLens, Yelp])
+def test_every_variant_is_a_choice_with_a_sentence(kind: type[Published]) -> None:
+    row = rows_of(kind)["variant"]
+    choices = row.allowed.split(" or ")
+    assert {"printed", *kind.files} <= set(choices)
+    assert all(f"{choice}: " in row.meaning for choice in choices)

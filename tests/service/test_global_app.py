@@ -8,7 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fclub.errors import InvalidSetting
+from fclub.errors import Forbidden, InvalidSetting
+from fclub.service.http import api, global_api
+from fclub.service.http.gate import status_for
 from fclub.service.link.broker import LocalBroker
 from fclub.service.link.channel import GLOBAL
 from fclub.service.serve import global_app
@@ -75,6 +77,22 @@ def test_the_description_for_machines_tells_what_the_routes_answer(hub: httpx.Cl
     assert hub.get("/v1/server").json() == {"error": "there is no such route"}
     answer = hub.get("/v1/servers/s0/release")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+def test_the_descriptions_of_bodies_are_paragraphs() -> None:
+    """Markdown takes a line that begins with four spaces for code."""
+    for described in (api.openapi(2), global_api.openapi()):
+        texts = [
+            schema.get("description", "") for schema in described["components"]["schemas"].values()
+        ]
+        lines = [line for text in texts for line in text.splitlines()]
+        assert "" in lines, "some have several paragraphs"
+        assert [line for line in lines if line.startswith(" ")] == []
+
+
+def test_an_answer_to_who_is_no_administrator_is_described() -> None:
+    answers = api.openapi(2)["paths"]["/v1/clusters"]["get"]["responses"]
+    assert str(status_for(Forbidden)) in answers
 
 
 def test_the_list_of_protected_routes_is_complete(tmp_path: Path) -> None:

@@ -53,6 +53,26 @@ RatingsSource = Annotated[
 Groups = Annotated[
     int, meaning("k: users are grouped by k-means; 0: every user has its own vector", least=0)
 ]
+Variant = Annotated[
+    Literal["printed", "clustered", "clustered4", "users", "top40"],
+    meaning(
+        "where the users come from. printed: as the paper's text says, `size` random users and items "
+        "of the ratings are factorised, and `users` of them drawn, all for each seed anew. clustered: "
+        "random rows of the published array in which every user is one of 10 centroids. clustered4: of "
+        "the one with 4 centroids, which only yelp has. users: of the one in which each user has its "
+        "own vector. top40: the first rows of the array of `clustered`, as in the published code"
+    ),
+]
+PublishedPath = (
+    Annotated[
+        str,
+        meaning(
+            "printed: a ratings file, or the name of a data set; else the array or its folder; null: "
+            "look in the data folders"
+        ),
+    ]
+    | None
+)
 Size = Annotated[int, meaning("number of items taken from the file", least=1)]
 
 
@@ -237,13 +257,7 @@ class Arrays(VectorEnvironment):
 
 
 class Published(VectorEnvironment):
-    """A data set of the paper: as printed from its ratings, or from a published array.
-
-    `printed`: `size` random items and users, factorised, then `users` of those at random, all for
-    each seed anew (`path`: a ratings file, or the name of a data set). `clustered`, `users`: random
-    rows of the clustered and the unclustered array; `top40`: the first rows of the clustered one, as
-    the published code has it (`path`: the array or its folder).
-    """
+    """A data set of the paper: as printed from its ratings, or from a published array."""
 
     own: ClassVar[tuple[str, ...]] = ("variant", "size", "path")
     files: ClassVar[dict[str, str]]
@@ -252,17 +266,14 @@ class Published(VectorEnvironment):
     @checked
     def __init__(
         self,
-        variant: Annotated[
-            str, meaning("printed, clustered, clustered4 (yelp), users or top40: see above")
-        ] = "printed",
+        variant: Variant = "printed",
         users: Users = 40,
         servers: Servers = 5,
         dim: Dim = 10,
         items: Items = 10,
         placement: Placement = "blocks",
         size: Size = 1000,
-        path: Annotated[str, meaning("the file, or its folder; null: look in the data folders")]
-        | None = None,
+        path: PublishedPath = None,
         visits: Visits = "uniform",
         newcomers: Newcomers = 0.0,
     ) -> None:

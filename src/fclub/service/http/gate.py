@@ -20,6 +20,7 @@ from fclub.errors import (
     CannotReplace,
     FclubError,
     Forbidden,
+    Gone,
     InvalidInput,
     InvalidSetting,
     Malformed,
@@ -50,7 +51,11 @@ STATUS: tuple[tuple[type[FclubError], int], ...] = (
     (InvalidInput, 422),
     (TooFast, 429),
     (NotStored, 503),
+    (Gone, 503),
 )
+
+FAILED = 500
+"""The status of any other error."""
 
 Body = TypeVar("Body")
 Answer = Callable[[Request], Awaitable[Any]]
@@ -58,8 +63,13 @@ Answer = Callable[[Request], Awaitable[Any]]
 _encoder = msgspec.json.Encoder()
 
 
+def status_for(kind: type[FclubError]) -> int | None:
+    """What an error of this kind is answered with; None of one that no request is refused with."""
+    return next((status for known, status in STATUS if issubclass(kind, known)), None)
+
+
 def status_of(error: FclubError) -> int:
-    return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
+    return status_for(type(error)) or FAILED
 
 
 def json_response(value: Any, status: int = 200) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from inspect import cleandoc
 from typing import Any, NamedTuple
 
 import msgspec
@@ -40,6 +41,9 @@ def describe(
     schemas, components = msgspec.json.schema_components(
         types, ref_template=reference("{name}")["$ref"]
     )
+    for schema in components.values():
+        if "description" in schema:  # a docstring, whose indentation would make it code in Markdown
+            schema["description"] = cleandoc(schema["description"])
     of = dict(zip(map(repr, types), schemas, strict=True))
     refused = {"description": "Refused.", "content": as_json(of[repr(Refused)])}
     paths: dict[str, Any] = {}

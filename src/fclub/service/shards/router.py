@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 
 from fclub.errors import Gone
+from fclub.service.http.gate import status_of
 from fclub.service.shards.homes import Homes
 from fclub.service.shards.relay import Answer, Request, Server, Sink, answer_of, refusal
 
@@ -222,7 +223,7 @@ class Router:
             try:
                 return await shard.ask(request)
             except Gone as error:
-                return refusal(503, f"{shard.name}: {error}")
+                return refusal(status_of(error), f"{shard.name}: {error}")
 
         return list(await asyncio.gather(*map(ask, self.shards)))
 
