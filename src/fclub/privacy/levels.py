@@ -73,8 +73,8 @@ INTERACTIVE = Level(
     given="arrivals and items on offer, but not what is shown and answered: neighbours are two worlds "
     "that differ, with unit user, in all data of one user, and with unit event in one round",
     qualifies="as transcript, and with unit user (cdp-fclub-plus) each user is served from its own "
-    "data and released values only; with unit event (cdp-homo) every round whose data will be released is "
-    "served from released statistics only",
+    "data and released values only; with unit event (cdp-homo) every round whose data will be released "
+    "is served from released statistics only",
     forbids=frozenset({Flag.RAW_TRIGGER, Flag.RAW_PARTITION, Flag.RAW_CHOICES}),
 )
 
