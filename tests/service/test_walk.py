@@ -65,6 +65,7 @@ def test_a_visit_runs_through_few_files(policy: str, most: int, tmp_path: Path) 
             wait_for(lambda: server.answered == PHASE and not server.unanswered)
         walks = []
         for window in range(WINDOWS):  # chores of the server fall into some of them
+            wait_for(lambda: not server.busy)
             seen.clear()
             for seed in range(WATCHED):
                 visit(client, BEFORE + WATCHED * window + seed)
