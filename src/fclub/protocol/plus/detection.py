@@ -102,9 +102,9 @@ def find(basis: Basis, rules: PlusRules, domain: Domain) -> Found:
 
 @dataclass
 class Detection:
-    """A detection under way: nothing yet, then what it has `found`, which is applied.
+    """A detection under way: first rows are released in order; `following` is the one to go on with.
 
-    After that rows are released in order; `following` is the one to go on with.
+    Then it has `found` something, which is applied.
     """
 
     found: Found | None = None

@@ -224,7 +224,7 @@ class PlusLocal:
         assert self.clock is not None
         self.clock.advance(self.observations)
         if self.in_parts:
-            self._detection = Detection()
+            self._detection = Detection(following=0)
             return
         self.detect()
         if not self.paused:
@@ -235,14 +235,17 @@ class PlusLocal:
         return self._detection is not None
 
     def part(self) -> Callable[[], None]:
-        """Copy what is known, from which the partition is found elsewhere; apply that; release."""
+        """Release; copy what is known, from which the partition is found elsewhere; apply that, report.
+
+        Releases come first, as they do where all is done at once: what they cover must not depend on
+        how long the sampler takes, which raw data may decide.
+        """
         work = self._detection
         assert work is not None
         if work.following is not None:
             self._release_some(work, work.following)
         elif work.found is not None:
-            self._apply(work.found)
-            self._detection = Detection(following=0)
+            self._finish(work.found)
         else:
             basis, rules, domain = self._basis(), self.rules, self.domain
 
@@ -253,15 +256,17 @@ class PlusLocal:
         return nothing
 
     def _release_some(self, work: Detection, start: int) -> None:
-        """After the last users report. Who may not release any more keeps what it has for later."""
+        """Who may not release any more keeps what it has for later."""
+        before = int(self.releases.released.counts.sum())
+        work.following = None if self.paused else self.releases.advance(start, RELEASES)
+        self.unsent |= int(self.releases.released.counts.sum()) > before
+
+    def _finish(self, found: Found) -> None:
         assert self.clock is not None
-        if not self.paused:
-            work.following = self.releases.advance(start, RELEASES)
-            if work.following is not None:
-                self.unsent = True
-                return
-            self._report(self.clock.phase)
         self._detection = None
+        self._apply(found)
+        if not self.paused:
+            self._report(self.clock.phase)
 
     def receive(self, message: Message) -> None:
         match message:
