@@ -54,6 +54,7 @@ OPERATIONS = [
 def state(node: LocalNode) -> tuple[object, ...]:
     """Everything a request can change, in memory and on disk, once the federation is silent."""
     read = node.store.reader.execute
+    wait_for(lambda: not node.busy)
     wait_for(lambda: node.channel.sent == node.channel.confirmed and not node.server.unanswered)
     last = (
         "SELECT coalesce(max(entry), 0) FROM (SELECT entry FROM log UNION SELECT entry FROM snapshot)"
