@@ -11,7 +11,7 @@ from tests.protocol.alone import DIM, HALF, USERS, Alone
 from fclub.core.plus.rounds import feedback
 from fclub.core.plus.rounds import replace as replace_in
 from fclub.errors import CannotReplace
-from fclub.protocol.plus import local_server
+from fclub.protocol.plus import detection as detecting
 from fclub.protocol.plus.detection import Detection
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Digest, Shares
@@ -30,7 +30,7 @@ PRIVATE = ["cdp", "transcript"]
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_server, "RELEASES", 2)
+    monkeypatch.setattr(detecting, "RELEASES", 2)
 
 
 def alone(kind: str, in_parts: bool = True) -> Alone:

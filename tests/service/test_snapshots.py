@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fclub.protocol.plus import local_server, type_local, user_local
+from fclub.protocol.plus import detection, type_local, user_local
 from fclub.service.nodes import local_node as module
 from fclub.service.nodes import node as base
 from fclub.service.nodes.local_node import LocalNode
@@ -31,7 +31,7 @@ CLUSTERS: dict[str, dict[str, Any]] = {
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     for each in (type_local, user_local):
         monkeypatch.setattr(each, "PART", 5)
-    monkeypatch.setattr(local_server, "RELEASES", 2)
+    monkeypatch.setattr(detection, "RELEASES", 2)
 
 
 @pytest.fixture(params=POLICIES)

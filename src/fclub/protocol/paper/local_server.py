@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fclub.core.compiling import DirectCall
-from fclub.core.lattice import MOST_OBSERVATIONS, on_grid, snap
+from fclub.core.lattice import on_grid, snap
 from fclub.core.packing import flatten, inside, rebuild, under, with_row
 from fclub.core.paper.federation import LocalClusters, absorb, add_statistics, recommend, release
 from fclub.core.paper.ucb import Rules
@@ -35,10 +34,10 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
-from fclub.protocol.numbering import number_clusters, numbers_of
 from fclub.protocol.paper.accounts import Accounts
-from fclub.protocol.paper.detection import Detection, Detector, Found, serve_guests
-from fclub.protocol.paper.messages import ClusterStatistics, Download, Plan, Report, Upload
+from fclub.protocol.paper.detection import Detection, Detector, serve_guests
+from fclub.protocol.paper.messages import Download, Plan, Upload
+from fclub.protocol.paper.phases import Phases
 from fclub.protocol.paper.staged import Staged
 from fclub.protocol.seam import (
     CHANGE,
@@ -49,23 +48,19 @@ from fclub.protocol.seam import (
     Outlook,
     Slotted,
     State,
-    nothing,
 )
 
 
-class PaperLocal:
+class PaperLocal(Phases):
     """One server's users and local clusters; `cluster_of[row]` is the cluster of user `row`.
 
     `served_by[row]` is the same, but for newcomers who turn out to be like others.
     Between a report and its plan nothing is uploaded: what is observed in between belongs to the
     buffers that the plan starts. A server that is cut off then, or that has had no plan yet, goes on
     learning for itself: its due uploads are held.
-
-    With `in_parts` clusters are found beside serving, from a copy, and reported after that, as if the
-    phase had started then: in between the server goes on as before.
     """
 
-    in_parts, long_work = False, CLUSTERS
+    long_work = CLUSTERS
     by_user: tuple[str, ...] = ()
 
     def __init__(
@@ -100,7 +95,7 @@ class PaperLocal:
         self.answered = self.began = 0
         self.next_id = 0
         self.paused = False
-        self._detection: Detection | None = None
+        self._detection = None
         self._deviations = entry_std(Domain(), self.dim, rules.noise_std) if depth else np.zeros((0, 0))
         self._recommend, self._observe = DirectCall(recommend), DirectCall(observe)
         self._absorb, self._release = DirectCall(absorb), DirectCall(release)
@@ -209,11 +204,6 @@ class PaperLocal:
             "out again; a policy of the plus family can"
         )
 
-    @property
-    def _exact(self) -> bool:
-        """Whether sums over users are exact, which noise has to be added to."""
-        return self.rules.noise_std == 0.0 or self.users.counts.sum() <= MOST_OBSERVATIONS
-
     def _draw(self) -> Matrix:
         return symmetric(self.noise, self._deviations)
 
@@ -255,98 +245,9 @@ class PaperLocal:
             c = self.ids.index(number)
             add_statistics(self.clusters, c, statistics.gram, statistics.moment, statistics.count)
 
-    def _report(self, phase: int) -> None:
-        """Alg. 2, lines 3–5: detect, perturb, report. The first leaf of a new tree covers it.
-
-        A server without users has nothing to report: it answers when the first one comes. Without a
-        budget for one more report it stays silent and goes on with the trees that are paid.
-        """
-        if phase <= max(self.answered, 0 if self._detection is None else self._detection.phase):
-            raise InvalidMessage(f"phase {phase} after phase {self.answered} was answered")
-        self.asked = None if len(self.users.counts) else phase
-        if self.asked is not None or not self._may_report(phase):
-            return
-        if self.in_parts:
-            self._detection = Detection(phase)
-        else:
-            self._tell(phase, self.detector.detect(self.users))
-
-    def _may_report(self, phase: int) -> bool:
-        return self._exact and self.accounts.admits(phase)
-
     @property
     def busy(self) -> bool:
         return self._detection is not None
-
-    def part(self) -> Callable[[], None]:
-        """Copy what clusters are found from elsewhere; then report what was found."""
-        work = self._detection
-        assert work is not None
-        if work.found is not None:
-            self._detection = None
-            self._take(work.phase, work.found)
-            return nothing
-        users, detector = self.users.copy(), self.detector.copy()
-
-        def detect() -> None:
-            work.found = Found(detector.detect(users), detector)
-
-        return detect
-
-    def _take(self, phase: int, found: Found) -> None:
-        """Users who have come meanwhile are guests. Who may tell nothing now is asked again later."""
-        if self.paused:
-            self.asked = phase
-        elif self._may_report(phase):
-            self.detector = found.detector
-            for _ in range(len(self.users.counts) - len(found.labels)):
-                self.detector.add_user(known=False)
-            self._tell(phase, found.labels)
-
-    def _tell(self, phase: int, labels: Indices) -> None:
-        """Report these clusters, of all users but those who have come since."""
-        self.answered = phase
-        count = int(labels.max()) + 1
-        totals = total_by_label(self.users.slice(0, len(labels)), labels, count)
-        known = numbers_of(self.cluster_of[: self.reported], self.ids)
-        ids, self.next_id = number_clusters(labels, count, known, self.next_id)
-        staged = Staged.of(phase, ids, labels, totals, self.depth)
-        clusters = []
-        for c, number in enumerate(ids):
-            self.accounts.report(phase, number, int(totals.counts[c]))
-            released = staged.release(c, self._draw, self.rules)
-            clusters.append(ClusterStatistics(write_id(number), write_statistics(released)))
-        self.staged = staged
-        self.link.to_global(Report(phase, tuple(clusters)))
-
-    def _adopt(self, plan: Plan) -> None:
-        """Alg. 2, lines 8–16: start from the global statistics with fresh buffers.
-
-        A plan for a report that a later one has replaced is void.
-        """
-        staged, held = self.staged, self.held
-        if staged is None or staged.phase != plan.phase or not self._exact:
-            return
-        if plan.renew and [read_id(p.cluster) for p in plan.clusters] != staged.ids:
-            raise InvalidMessage("a plan must cover exactly the clusters that were reported")
-        starts = [
-            (read_statistics(entry.statistics, self.dim), entry.sharing) for entry in plan.clusters
-        ]
-        self.staged, self.held = None, []
-        if not plan.renew:
-            for c, statistics in held:
-                self._hand_out(c, statistics)
-            return
-        largest = np.argmax(staged.totals.counts)
-        newcomers = np.full(len(self.users.counts) - len(staged.labels), largest, dtype=np.int64)
-        labels = np.concatenate([staged.labels, newcomers])
-        now = total_by_label(self.users, labels, len(staged.ids))
-        self.clusters = staged.start(starts, now, self._draw, self.rules)
-        self.cluster_of, self.ids = labels, staged.ids
-        self.served_by = labels.copy()
-        serve_guests(self.detector.guests, self.users, self.clusters, self.served_by)
-        self.reported, self.began = len(staged.labels), staged.phase
-        self.groups = [entry.group for entry in plan.clusters]
 
     @property
     def unanswered(self) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, NamedTuple
@@ -14,19 +17,24 @@ from fclub.core.plus.evidence import Noise
 from fclub.core.plus.items import Items
 from fclub.core.plus.mixture import SLOTS, concentration, make_slots, sample_partitions
 from fclub.core.plus.population import Population
+from fclub.core.plus.rounds import MixtureRound, condition
 from fclub.core.plus.variance import learn_variance
 from fclub.core.statistics import Packed
 from fclub.core.types import Floats, Indices
 from fclub.privacy.sensitivity import Domain
+from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.outside import Outside
-from fclub.protocol.plus.releases import variances_by_entry
+from fclub.protocol.plus.releases import Releases, variances_by_entry
 from fclub.protocol.plus.rules import PlusRules
-from fclub.protocol.seam import State
+from fclub.protocol.seam import State, nothing
 
 EFFORT = 40_000
 """User visits per detection: fewer sweeps where there are many users."""
 CROWD = 24.0
 """Users from whom a server learns what all have in common: fewer teach it less than it expects."""
+
+RELEASES = 4
+"""Users of whom one part releases what is due: exact noise for one takes a millisecond or two."""
 
 
 class Basis(NamedTuple):
@@ -126,3 +134,117 @@ class Detection:
         gaussians, whole = (empty.moment, empty.gram, empty.moment), np.zeros((0, 2), dtype=np.int64)
         like = Found(empty, *gaussians, empty.counts, whole, population, *values["found"])
         return Detection(rebuild(like, arrays, "found."), values["following"])
+
+
+class Detecting(ABC):
+    """Detects at once, or beside serving: with `in_parts` whoever runs the server does part by part.
+
+    What the sampler has found from a copy is conditioned on what users have observed since. If nothing
+    happens in between parts give the same bits as all at once.
+    """
+
+    in_parts = False
+    rules: PlusRules
+    domain: Domain
+    serving: MixtureRound
+    population: Population
+    variance: float
+    alpha: float
+    labels: Indices
+    joined: Indices
+    outside: Outside
+    releases: Releases
+    rng: np.random.Generator
+    clock: GeometricClock | None
+    paused: bool
+    unsent: bool
+    _detection: Detection | None
+
+    @property
+    @abstractmethod
+    def users(self) -> Packed: ...
+
+    @property
+    @abstractmethod
+    def observations(self) -> int: ...
+
+    @abstractmethod
+    def _report(self, phase: int) -> None:
+        """Send the released sums of the clusters that have something new."""
+
+    def _begin_phase(self) -> None:
+        """With a clock of its own: detect, and ask for news."""
+        assert self.clock is not None
+        self.clock.advance(self.observations)
+        if self.in_parts:
+            self._detection = Detection(following=0)
+            return
+        self.detect()
+        if not self.paused:
+            self._report(self.clock.phase)
+
+    def part(self) -> Callable[[], None]:
+        """Release; copy what is known, from which the partition is found elsewhere; apply that, report.
+
+        Releases come first, as they do where all is done at once: what they cover must not depend on
+        how long the sampler takes, which raw data may decide.
+        """
+        work = self._detection
+        assert work is not None
+        if work.following is not None:
+            self._release_some(work, work.following)
+        elif work.found is not None:
+            self._finish(work.found)
+        else:
+            basis, rules, domain = self._basis(), self.rules, self.domain
+
+            def sample() -> None:
+                work.found = find(basis, rules, domain)
+
+            return sample
+        return nothing
+
+    def _release_some(self, work: Detection, start: int) -> None:
+        """Who may not release any more keeps what it has for later."""
+        before = int(self.releases.released.counts.sum())
+        work.following = None if self.paused else self.releases.advance(start, RELEASES)
+        self.unsent |= int(self.releases.released.counts.sum()) > before
+
+    def _finish(self, found: Found) -> None:
+        assert self.clock is not None
+        self._detection = None
+        self._apply(found)
+        if not self.paused:
+            self._report(self.clock.phase)
+
+    def detect(self) -> None:
+        """Infer who shares a vector with whom, and what serves each user from now on."""
+        if not self.paused:
+            self.releases.advance()
+        self._apply(find(self._basis(), self.rules, self.domain))
+
+    def _basis(self) -> Basis:
+        """A copy; what others have told is replaced as a whole where it changes."""
+        population = rebuild(self.population, deepcopy(flatten(self.population)))
+        told = self.labels.copy(), population, self.variance, self.alpha, copy(self.outside)
+        return Basis(self.users.copy(), self.serving.squares.copy(), *told, deepcopy(self.rng))
+
+    def _apply(self, found: Found) -> None:
+        """Users who have come meanwhile stay what they are, in the largest cluster."""
+        serving, rows = self.serving, len(found.labels)
+        self.population, self.alpha = found.population, found.alpha
+        self.variance, self.rng.bit_generator.state = found.variance, found.rng
+        serving.weight[:] = 1.0 / found.variance
+        serving.theta[:rows], serving.covariance[:rows] = found.theta, found.covariance
+        serving.vector[:rows] = found.vector
+        condition(serving, *found.since(self.users))
+        self.labels, self.joined = found.labels, found.joined
+        self._count_with_most(len(self.users.counts) - rows)
+
+    def _count_with_most(self, newcomers: int) -> None:
+        """These come after all that have a label."""
+        largest = np.bincount(self.labels, minlength=1).argmax()
+        like = self.joined[self.labels == largest][:1]
+        like = like if len(like) else np.zeros((1, 2), dtype=np.int64)
+        self.labels = np.append(self.labels, np.full(newcomers, largest))
+        self.joined = np.vstack([self.joined, np.repeat(like, newcomers, axis=0)])

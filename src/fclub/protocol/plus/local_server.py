@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy, deepcopy
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from fclub.core.clustering import number_by_first
 from fclub.core.packing import flatten, inside, rebuild, under, with_row
 from fclub.core.plus.mixture import newcomer
 from fclub.core.plus.population import Population
-from fclub.core.plus.rounds import MixtureRound, clear, condition, feedback, recommend, replace
+from fclub.core.plus.rounds import MixtureRound, clear, feedback, recommend, replace
 from fclub.core.statistics import Packed, Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.errors import CannotReplace, InvalidMessage
@@ -22,7 +21,7 @@ from fclub.protocol.link import Uplink
 from fclub.protocol.messages import Message, PhaseStart, write_id
 from fclub.protocol.numbering import Numbering
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.detection import Basis, Detection, Found, find
+from fclub.protocol.plus.detection import Detecting, Detection
 from fclub.protocol.plus.digests import news_of
 from fclub.protocol.plus.messages import Digest, Shares
 from fclub.protocol.plus.outside import Outside
@@ -38,27 +37,20 @@ from fclub.protocol.seam import (
     Outlook,
     Slotted,
     State,
-    nothing,
     part_known,
 )
 
-RELEASES = 4
-"""Users of whom one part releases what is due: exact noise for one takes a millisecond or two."""
 
-
-class PlusLocal:
+class PlusLocal(Detecting):
     """Keeps a Gaussian for each of its users; `serving` may be a slice of a federation's arrays.
 
     With a clock of its own a server detects and asks for news when its own count calls for it, as a
     live one does; without one it waits for the global server to start a phase.
 
-    With `in_parts` whoever runs it has users sampled beside serving, from a copy. What was found is
-    then conditioned on what users have observed since, releases follow a few at a time, and the last
-    of them are sent with all others. If nothing happens in between that gives the same bits as all at
-    once. While releases wait to be sent they are `unsent`, and no reward can be replaced.
+    What was released and waits to be sent is `unsent`: no reward can be replaced meanwhile.
     """
 
-    in_parts, long_work = False, CLUSTERS
+    long_work = CLUSTERS
     by_user: tuple[str, ...] = ()
     model = None
     """It has no types to serve from."""
@@ -89,7 +81,7 @@ class PlusLocal:
         self.told: dict[int, int] = {}
         self.joined: Indices = np.zeros((len(serving.theta), 2), dtype=np.int64)
         self.unanswered = self.paused = self.unsent = False
-        self._detection: Detection | None = None
+        self._detection = None
 
     @property
     def users(self) -> Packed:
@@ -141,14 +133,6 @@ class PlusLocal:
         self.releases.add_user(self.users)
         self._count_with_most(1)
         return row
-
-    def _count_with_most(self, newcomers: int) -> None:
-        """These come after all that have a label."""
-        largest = np.bincount(self.labels, minlength=1).argmax()
-        like = self.joined[self.labels == largest][:1]
-        like = like if len(like) else np.zeros((1, 2), dtype=np.int64)
-        self.labels = np.append(self.labels, np.full(newcomers, largest))
-        self.joined = np.vstack([self.joined, np.repeat(like, newcomers, axis=0)])
 
     def recommend(self, row: int, items: Matrix) -> int:
         return recommend(self.serving, row, items)
@@ -219,54 +203,9 @@ class PlusLocal:
             return None
         return self._begin_phase
 
-    def _begin_phase(self) -> None:
-        """With a clock of its own: detect, and ask for news."""
-        assert self.clock is not None
-        self.clock.advance(self.observations)
-        if self.in_parts:
-            self._detection = Detection(following=0)
-            return
-        self.detect()
-        if not self.paused:
-            self._report(self.clock.phase)
-
     @property
     def busy(self) -> bool:
         return self._detection is not None
-
-    def part(self) -> Callable[[], None]:
-        """Release; copy what is known, from which the partition is found elsewhere; apply that, report.
-
-        Releases come first, as they do where all is done at once: what they cover must not depend on
-        how long the sampler takes, which raw data may decide.
-        """
-        work = self._detection
-        assert work is not None
-        if work.following is not None:
-            self._release_some(work, work.following)
-        elif work.found is not None:
-            self._finish(work.found)
-        else:
-            basis, rules, domain = self._basis(), self.rules, self.domain
-
-            def sample() -> None:
-                work.found = find(basis, rules, domain)
-
-            return sample
-        return nothing
-
-    def _release_some(self, work: Detection, start: int) -> None:
-        """Who may not release any more keeps what it has for later."""
-        before = int(self.releases.released.counts.sum())
-        work.following = None if self.paused else self.releases.advance(start, RELEASES)
-        self.unsent |= int(self.releases.released.counts.sum()) > before
-
-    def _finish(self, found: Found) -> None:
-        assert self.clock is not None
-        self._detection = None
-        self._apply(found)
-        if not self.paused:
-            self._report(self.clock.phase)
 
     def receive(self, message: Message) -> None:
         match message:
@@ -278,30 +217,6 @@ class PlusLocal:
                 self.unanswered = False
             case _:
                 raise InvalidMessage(f"a local server does not take a {type(message).__name__}")
-
-    def detect(self) -> None:
-        """Infer who shares a vector with whom, and what serves each user from now on."""
-        if not self.paused:
-            self.releases.advance()
-        self._apply(find(self._basis(), self.rules, self.domain))
-
-    def _basis(self) -> Basis:
-        """A copy; what others have told is replaced as a whole where it changes."""
-        population = rebuild(self.population, deepcopy(flatten(self.population)))
-        told = self.labels.copy(), population, self.variance, self.alpha, copy(self.outside)
-        return Basis(self.users.copy(), self.serving.squares.copy(), *told, deepcopy(self.rng))
-
-    def _apply(self, found: Found) -> None:
-        """Users who have come meanwhile stay what they are, in the largest cluster."""
-        serving, rows = self.serving, len(found.labels)
-        self.population, self.alpha = found.population, found.alpha
-        self.variance, self.rng.bit_generator.state = found.variance, found.rng
-        serving.weight[:] = 1.0 / found.variance
-        serving.theta[:rows], serving.covariance[:rows] = found.theta, found.covariance
-        serving.vector[:rows] = found.vector
-        condition(serving, *found.since(self.users))
-        self.labels, self.joined = found.labels, found.joined
-        self._count_with_most(len(self.counts) - rows)
 
     def _report(self, phase: int) -> None:
         """Send the released sums of the clusters that have something new.
