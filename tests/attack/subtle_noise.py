@@ -105,6 +105,20 @@ def slots_share_noise(patch: pytest.MonkeyPatch) -> None:
     _drawn(patch, partly)
 
 
+def _drawn_by(patch: pytest.MonkeyPatch, draw_for: Callable[[Any], Any]) -> None:
+    """Let the noise of a release be drawn by what `draw_for` gives for it."""
+    finish = SlotReleases.finish
+
+    def drawn(self: Any) -> Any:
+        patched, slots.draw_whole = slots.draw_whole, draw_for(self)
+        try:
+            return finish(self)
+        finally:
+            slots.draw_whole = patched
+
+    patch.setattr(SlotReleases, "finish", drawn)
+
+
 def servers_share_noise(patch: pytest.MonkeyPatch) -> None:
     """All servers of a federation draw from one seed, which is fresh in every federation."""
     start, seed = GlobalNode.__init__, {"now": 0}
@@ -113,56 +127,34 @@ def servers_share_noise(patch: pytest.MonkeyPatch) -> None:
         start(self, *given)
         seed["now"] = int.from_bytes(self.incarnation)
 
-    def shared(self: Any) -> Any:
-        if isinstance(self.source.source, NoNoise):
-            return finish(self)
-        rng = np.random.default_rng([seed["now"], self.open.slot])
-        patched = slots.draw_whole
-        slots.draw_whole = lambda source, entries, deviation: np.rint(
-            deviation * rng.standard_normal(entries)
-        ).astype(np.int64)
-        try:
-            return finish(self)
-        finally:
-            slots.draw_whole = patched
+    def shared(now: Any) -> Any:
+        rng = np.random.default_rng([seed["now"], now.open.slot])
 
-    finish = SlotReleases.finish
+        def draw(source: Any, entries: int, deviation: float) -> Counts:
+            return np.rint(deviation * rng.standard_normal(entries)).astype(np.int64)
+
+        return _draw if isinstance(now.source.source, NoNoise) else draw
+
     patch.setattr(GlobalNode, "__init__", seeded)
-    patch.setattr(SlotReleases, "finish", shared)
+    _drawn_by(patch, shared)
 
 
 def later_slots_quieter(patch: pytest.MonkeyPatch) -> None:
     """From the third slot on a fifth less: by then there are so many visits."""
-    finish = SlotReleases.finish
 
-    def quieter(self: Any) -> Any:
-        patched = slots.draw_whole
-        if self.open.slot >= 2:
-            slots.draw_whole = lambda source, entries, deviation: _draw(
-                source, entries, 0.8 * deviation
-            )
-        try:
-            return finish(self)
-        finally:
-            slots.draw_whole = patched
+    def quieter(source: Any, entries: int, deviation: float) -> Counts:
+        return _draw(source, entries, 0.8 * deviation)
 
-    patch.setattr(SlotReleases, "finish", quieter)
+    _drawn_by(patch, lambda now: quieter if now.open.slot >= 2 else _draw)
 
 
 def no_noise_on_nothing(patch: pytest.MonkeyPatch) -> None:
     """Where nobody has data there seems to be nothing to hide."""
-    finish = SlotReleases.finish
 
-    def careless(self: Any) -> Any:
-        patched, empty = slots.draw_whole, not self.open.total.any()
-        if empty:
-            slots.draw_whole = lambda source, entries, deviation: 0 * _draw(source, entries, deviation)
-        try:
-            return finish(self)
-        finally:
-            slots.draw_whole = patched
+    def nothing(source: Any, entries: int, deviation: float) -> Counts:
+        return 0 * _draw(source, entries, deviation)
 
-    patch.setattr(SlotReleases, "finish", careless)
+    _drawn_by(patch, lambda now: _draw if now.open.total.any() else nothing)
 
 
 def relief_upside_down(patch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,13 @@ class Alone:
             self.server.part()()
             self.hub.advance()
 
+    def do_parts(self, parts: int) -> None:
+        """At most so many; the hub answers after each."""
+        for _ in range(parts):
+            if self.server.busy:
+                self.server.part()()
+                self.hub.advance()
+
     def visit(self, rounds: int) -> None:
         for t in range(rounds):
             if self.server.slotted is not None:

@@ -54,10 +54,7 @@ def test_a_server_is_restored_between_any_two_parts(name: str, parts: int) -> No
     first = Alone(name)
     first.visit(30)
     first.work_on()
-    for _ in range(parts):
-        if first.server.busy:
-            first.server.part()()
-            first.hub.advance()
+    first.do_parts(parts)
     second = Alone(name).twin_of(first)
     for alone in (first, second):
         alone.finish()

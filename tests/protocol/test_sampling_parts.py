@@ -92,10 +92,8 @@ def test_a_server_is_restored_between_any_two_parts(kind: str, parts: int) -> No
     first.visit(30)
     first.work_on()
     for _ in range(parts):
-        if first.server.busy:
-            first.server.part()()
-            first.hub.advance()
-            first.observe(3)
+        first.do_parts(1)
+        first.observe(3)
     second = alone(kind).twin_of(first)
     assert first.same_as(second)
     assert first.server.busy == second.server.busy

@@ -473,15 +473,21 @@ def test_a_store_of_observations_that_is_put_back_silent_has_no_slots(tmp_path: 
     pump.locals["s0"].store.close()
 
 
-def test_a_crash_between_grant_and_release_loses_the_slot(tmp_path: Path) -> None:
+def with_a_slot_due(path: Path) -> tuple[Pump, LocalNode]:
+    """A server that was cut off for sixty visits, and asks now."""
     environment = Synthetic(users=12, clusters=2, servers=1, dim=3, items=4)
     environment.start(0)
-    pump = Pump(tmp_path, model_of(environment, "cdp-fclub-plus", **USERS), 1)
+    pump = Pump(path, model_of(environment, "cdp-fclub-plus", **USERS), 1)
     node = pump.locals["s0"]
     pump.away.add("s0")
     play(pump, environment, 60)
     pump.away.clear()
     node.connected()
+    return pump, node
+
+
+def test_a_crash_between_grant_and_release_loses_the_slot(tmp_path: Path) -> None:
+    pump, node = with_a_slot_due(tmp_path)
     released = slots_of(pump)
     while not pump.hub.peers["s0"].granted[0]:
         for _, frame in pump.commit(node):
@@ -500,14 +506,7 @@ def test_a_crash_between_grant_and_release_loses_the_slot(tmp_path: Path) -> Non
 
 def with_a_slot_begun(path: Path, parts: int) -> tuple[Pump, LocalNode]:
     """A server that has computed so many parts of a slot, and stored them; nothing of it has left."""
-    environment = Synthetic(users=12, clusters=2, servers=1, dim=3, items=4)
-    environment.start(0)
-    pump = Pump(path, model_of(environment, "cdp-fclub-plus", **USERS), 1)
-    node = pump.locals["s0"]
-    pump.away.add("s0")
-    play(pump, environment, 60)
-    pump.away.clear()
-    node.connected()
+    pump, node = with_a_slot_due(path)
     while not node.server.slotted.unfinished:
         for _, frame in pump.commit(node):
             pump.hub.receive("s0", frame)

@@ -122,6 +122,23 @@ def test_a_restart_in_the_middle_of_a_detection_of_clusters_leads_to_the_same_st
     assert node.books.unaccounted() == 0
 
 
+def take_part(node: LocalNode) -> None:
+    part = node.part()
+    if part is not None:
+        part()
+
+
+def check_restart(pump: Pump, saved: bool) -> None:
+    """A server is the same after it was opened again: from its log, or a snapshot of just now."""
+    node = pump.locals["s0"]
+    if saved:
+        node.working = False
+        node.snapshot()
+    write(node)
+    before = state(node)
+    assert state(reopened(pump)) == before
+
+
 def restarts_in_parts(pump: Pump) -> int:
     """How often a server was opened again amidst its work, each time to the same bits.
 
@@ -134,15 +151,8 @@ def restarts_in_parts(pump: Pump) -> int:
         visit(node, number % 12, number)
         if node.busy:
             for _ in range(1 + times // 2 % 4):
-                part = node.part()
-                if part is not None:
-                    part()
-            if times % 2:
-                node.working = False
-                node.snapshot()
-            write(node)
-            before = state(node)
-            assert state(reopened(pump)) == before
+                take_part(node)
+            check_restart(pump, saved=times % 2 == 1)
             times += 1
         pump.run()
     return times
@@ -161,16 +171,9 @@ def test_a_restart_before_a_report_of_the_printed_algorithm_leads_to_the_same_st
         node = pump.locals["s0"]
         if node.busy:
             for _ in range(times % 3):
-                part = node.part()
-                if part is not None:
-                    part()
+                take_part(node)
                 visit(node, 12 + times % 2, number)
-            if times % 2:
-                node.working = False
-                node.snapshot()
-            write(node)
-            before = state(node)
-            assert state(reopened(pump)) == before
+            check_restart(pump, saved=times % 2 == 1)
             times += 1
         pump.run()
     assert times > 4
