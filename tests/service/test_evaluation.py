@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,24 @@ def test_a_choice_follows_from_the_id_of_its_decision(tmp_path: Path) -> None:
         coin = coin_of(key)
         assert item == (ids[int(coin / UNIFORM * 5)] if coin < UNIFORM else best)
         assert chance == pytest.approx(UNIFORM / 5 + (1.0 - UNIFORM) * (item == best))
+    node.store.close()
+
+
+def test_ids_ascend_within_a_millisecond_and_when_the_clock_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decisions are exported, shown to their users and dropped in the order of their ids."""
+    node = local_node(mixed_settings(tmp_path))
+    for clock in (2e9, 2e9, 1.9e9):
+        monkeypatch.setattr(time, "time", lambda clock=clock: clock)
+        node.recommend("ann", *rows_of(5)[::-1])
+        several = [node.decisions.new_key() for _ in range(70_000)]
+        assert several == sorted(set(several))
+    monkeypatch.setattr(time, "time", lambda: 2.1e9)
+    node.recommend("ann", *rows_of(5)[::-1])
+    node.commit()
+    made = [made for _, _, _, made, *_ in node.decisions.of_user(0)]
+    assert made == [2e9, 2e9, 1.9e9, 2.1e9]
     node.store.close()
 
 

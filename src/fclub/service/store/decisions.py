@@ -24,8 +24,10 @@ ASSUMED_AT_ONCE = 50
 _ADD = "INSERT INTO decisions (id, row, item, features, made, era) VALUES (?, ?, ?, ?, ?, ?)"
 _REWARD = "UPDATE decisions SET reward = ?, assumed = ? WHERE id = ?"
 
-RANDOM_BYTES = 9
-COIN_BYTES = 7
+RANDOM_BYTES = COIN_BYTES = 7
+
+COUNTED = 1 << 16
+"""Decisions of one millisecond that their ids number."""
 
 
 class Offered(NamedTuple):
@@ -66,6 +68,14 @@ def _moment(seconds: float) -> bytes:
     return int(seconds * 1000).to_bytes(6, "big")
 
 
+def _beginnings() -> Iterator[bytes]:
+    """How ids begin: with the time in milliseconds and a number within one, so that they ascend."""
+    last = 0
+    while True:
+        last = max(int(time.time() * 1000) * COUNTED, last + 1)
+        yield last.to_bytes(8, "big")
+
+
 def _ends(shard: int) -> Iterator[bytes]:
     """How ids end, with the server's number; the operating system is asked for many at once."""
     last = bytes([shard])
@@ -84,13 +94,13 @@ class Decisions:
 
     def __init__(self, store: Store, shard: int = 0) -> None:
         self._store = store
-        self._ends = _ends(shard)
+        self._beginnings, self._ends = _beginnings(), _ends(shard)
         self._recent: dict[bytes, Shown] = {}
         self._fresh: dict[bytes, tuple[float, int]] = {}
 
     def new_key(self) -> bytes:
-        """The id of a decision that is made now."""
-        return _moment(time.time()) + next(self._ends)
+        """The id of a decision that is made now: later than all before, also where the clock is not."""
+        return next(self._beginnings) + next(self._ends)
 
     def add(
         self, key: bytes, shown: Shown, item: str, changes: Changes, offered: Offered | None = None
