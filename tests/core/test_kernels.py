@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fclub.core import kernels
+from fclub.core.inputs import largest_square
 
 seeds = st.integers(0, 2**32 - 1)
 dims = st.integers(1, 12)
@@ -128,7 +129,7 @@ def test_first_of_equals_wins() -> None:
 @given(seeds, st.integers(0, 6), dims)
 def test_largest(seed: int, count: int, d: int) -> None:
     rows = np.random.default_rng(seed).standard_normal((count, d))
-    assert kernels.largest_square(rows) == pytest.approx(max((rows**2).sum(axis=1), default=0.0))
+    assert largest_square(rows) == pytest.approx(max((rows**2).sum(axis=1), default=0.0))
     assert kernels.largest_entry(rows) == max(np.abs(rows).ravel(), default=0.0)
 
 
@@ -142,4 +143,4 @@ def test_trace(seed: int, d: int) -> None:
 def test_nan_is_never_hidden_by_a_larger_row(place: int) -> None:
     rows = np.array([[3.0, 4.0], [1.0, 0.0], [6.0, 8.0]])
     rows[place, 0] = np.nan
-    assert math.isnan(kernels.largest_square(rows))
+    assert math.isnan(largest_square(rows))

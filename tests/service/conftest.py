@@ -20,6 +20,7 @@ import uvicorn
 from starlette.routing import Router
 
 from fclub.service.http.gate import hash_token
+from fclub.service.http.joined import JoinedProtocol
 from fclub.service.serve import local_app
 from fclub.service.settings import Http, LocalSettings, Model
 
@@ -84,7 +85,9 @@ def tmp_path() -> Iterator[Path]:
 @contextmanager
 def serving(app: Router) -> Iterator[httpx.Client]:
     """The application on a real port, in a thread, with its start and stop."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="on"))
+    server = uvicorn.Server(
+        uvicorn.Config(app, http=JoinedProtocol, port=0, log_config=None, proxy_headers=False)
+    )
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -1,15 +1,26 @@
-"""Answers that leave in one piece."""
+"""Requests that are answered without a task, and answers that leave in one piece."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
+import httpx
+import msgspec
+import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from fclub.service.http.gate import AT_ONCE_BYTES
 from fclub.service.http.joined import Joined, JoinedProtocol
+from fclub.service.serve import local_app
+
+from .conftest import DIM, HTTP, TOKEN, local_settings, serving, wait_for
 
 
 class Wire:
@@ -127,6 +138,209 @@ def test_head_and_body_are_one_write_and_a_stream_does_not_wait() -> None:
         seen.set()
         await until(wire, 2)
         assert wire.sent[1:] == [b"two"]
+        protocol.connection_lost(ConnectionResetError())
+
+    asyncio.run(play())
+
+
+def request(body: bytes, path: str = "/v1/recommend", token: str = TOKEN, more: str = "") -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{more}"
+    return head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
+
+
+def in_a_task(body: bytes, path: str = "/v1/recommend", token: str = TOKEN) -> bytes:
+    """The same from a client that would wait for a word to go on: such requests get a task."""
+    return request(body, path, token, "expect: 100-continue\r\n")
+
+
+def chunked(body: bytes) -> bytes:
+    """The same in portions."""
+    head, _, _ = request(body).partition(b"content-length")
+    return head + b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+
+
+class Raw:
+    """A connection of which a test sees the bytes."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.file = self.socket.makefile("rb")
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        status = int(self.file.readline().split()[1])
+        headers: dict[str, str] = {}
+        while line := self.file.readline().strip():
+            name, _, value = line.decode().partition(": ")
+            headers[name] = value
+        return status, headers, self.file.read(int(headers.get("content-length", 0)))
+
+    def ask(self, data: bytes) -> tuple[int, dict[str, str], bytes]:
+        self.socket.sendall(data)
+        found = self.answer()
+        return self.answer() if found[0] == 100 else found
+
+    def close(self) -> None:
+        self.file.close()
+        self.socket.close()
+
+
+@pytest.fixture
+def raw(client: httpx.Client) -> Iterator[Raw]:
+    raw = Raw(client.base_url.port or 0)
+    yield raw
+    raw.close()
+
+
+ITEMS = [{"id": "a", "features": [0.5] * DIM}, {"id": "b", "features": [0.1] * DIM}]
+VISIT = json.dumps({"user": "ann", "items": ITEMS}).encode()
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "not JSON": (b"{", TOKEN),
+    "another type": (b"[]", TOKEN),
+    "an unknown field": (b'{"user": "ann", "what": 1}', TOKEN),
+    "no item": (b'{"user": "ann", "items": []}', TOKEN),
+    "too many features": (b'{"user": "ann", "items": [{"id": "a", "features": [1, 2]}]}', TOKEN),
+    "a wrong token": (VISIT, "wrong"),
+    "nothing": (b"", TOKEN),
+    "too long": (b" " * 30_000 + VISIT, TOKEN),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_with_and_without_a_task_the_same_is_refused(raw: Raw, what: str) -> None:
+    body, token = REFUSED[what]
+    status, headers, error = raw.ask(request(body, token=token))
+    other, others, same = raw.ask(in_a_task(body, token=token))
+    assert (status, error) == (other, same)
+    assert 400 <= status < 500
+    ignored = {"date"}
+    assert headers.keys() - ignored == others.keys() - ignored
+
+
+def test_with_and_without_a_task_the_same_is_answered(raw: Raw) -> None:
+    for ask in (request, in_a_task):
+        status, headers, body = raw.ask(ask(VISIT))
+        assert (status, headers["content-type"]) == (200, "application/json")
+        assert headers["date"]
+        shown = json.loads(body)
+        assert shown.keys() == {"decision", "item", "index"}
+        told = json.dumps({"decision": shown["decision"], "reward": 1.0}).encode()
+        for counted in (True, False):
+            status, _, body = raw.ask(ask(told, "/v1/feedback"))
+            assert (status, json.loads(body)) == (200, {"counted": counted})
+
+
+def test_requests_that_come_together_are_answered_in_order(raw: Raw, client: httpx.Client) -> None:
+    """Some with a task and some without, in one packet and byte by byte."""
+    unknown = json.dumps({"decision": "00", "reward": 1.0}).encode()
+    asked = [
+        request(VISIT),
+        request(unknown, "/v1/feedback"),
+        chunked(VISIT),
+        request(b"{"),
+        request(VISIT),
+    ]
+    raw.socket.sendall(b"".join(asked))
+    assert [raw.answer()[0] for _ in asked] == [200, 404, 200, 400, 200]
+    for byte in b"".join(asked[:2]):
+        raw.socket.sendall(bytes([byte]))
+    assert [raw.answer()[0] for _ in range(2)] == [200, 404]
+    assert client.get("/v1/users/ann").json()["observations"] == 0
+
+
+def test_a_long_row_of_refusals_is_answered_one_after_another(raw: Raw) -> None:
+    """Behind a request that waits for the disk; none may be answered within the answer of another."""
+    unknown = request(json.dumps({"decision": "00", "reward": 1.0}).encode(), "/v1/feedback")
+    raw.socket.sendall(request(VISIT) + unknown * 2000 + request(VISIT))
+    assert [raw.answer()[0] for _ in range(2002)] == [200, *[404] * 2000, 200]
+
+
+def test_a_catalogue_is_searched_in_a_task(raw: Raw, client: httpx.Client) -> None:
+    """What cannot be answered at once passes the gate once, and is counted once."""
+    client.put("/v1/items", json={"items": ITEMS})
+    status, _, body = raw.ask(request(b'{"user": "ann", "count": 2}'))
+    assert status == 200
+    assert len(json.loads(body)["shown"]) == 2
+    told = 'fclub_http_requests_total{route="/v1/recommend",status="200"} 1.0'
+    assert told in client.get("/metrics").text
+
+
+def test_a_client_that_wants_no_more_is_let_go(raw: Raw) -> None:
+    status, headers, _ = raw.ask(request(VISIT, more="connection: close\r\n"))
+    assert (status, headers["connection"]) == (200, "close")
+    assert raw.file.read() == b""
+
+
+def test_a_client_that_asks_first_is_told_to_go_on(raw: Raw) -> None:
+    head, _, body = request(VISIT, more="expect: 100-continue\r\n").partition(b"\r\n\r\n")
+    raw.socket.sendall(head + b"\r\n\r\n")
+    assert raw.answer()[0] == 100
+    raw.socket.sendall(body)
+    assert raw.answer()[0] == 200
+
+
+def test_who_goes_away_before_the_answer_disturbs_nobody(raw: Raw, client: httpx.Client) -> None:
+    for data in (request(VISIT), request(VISIT)[:-5], request(VISIT) * 3):
+        gone = Raw(client.base_url.port or 0)
+        gone.socket.sendall(data)
+        gone.close()
+    assert raw.ask(request(VISIT))[0] == 200
+    wait_for(lambda: client.get("/v1/users/ann").status_code == 200)
+
+
+def test_a_long_body_is_read_as_it_comes(tmp_path: Path) -> None:
+    limit = 4 * AT_ONCE_BYTES
+    settings = local_settings(tmp_path, http=msgspec.structs.replace(HTTP, max_body_bytes=limit))
+    with serving(local_app(settings)[0]) as client:
+        raw = Raw(client.base_url.port or 0)
+        assert raw.ask(request(b" " * 2 * AT_ONCE_BYTES + VISIT))[0] == 200
+        assert raw.ask(request(b" " * 5 * AT_ONCE_BYTES + VISIT))[0] == 413
+        raw.close()
+
+
+class Broken:
+    """A route that fails; what is not answered at once is left to a task."""
+
+    most_at_once = 1000
+
+    def respond(self, scope: Scope, body: bytearray, respond: Any) -> bool:
+        if body == b"later":
+            return False
+        raise RuntimeError("a fault")
+
+
+class App:
+    """With one route that is asked at once."""
+
+    def __init__(self) -> None:
+        self.at_once = {("POST", "/"): Broken()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", b"4")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"task"})
+
+
+def test_a_fault_is_an_answer_and_slow_readers_get_tasks() -> None:
+    async def play() -> None:
+        wire = Wire()
+        config = uvicorn.Config(App(), lifespan="off", log_config=None, proxy_headers=False)
+        config.load()
+        protocol = JoinedProtocol(config, ServerState(), {}, asyncio.get_running_loop())
+        protocol.connection_made(cast(asyncio.Transport, wire))
+        protocol.data_received(request(b"fault", "/"))
+        await until(wire, 1)
+        assert wire.sent[0].startswith(b"HTTP/1.1 500 ")
+        protocol.data_received(request(b"later", "/"))
+        await until(wire, 2)
+        assert wire.sent[1].endswith(b"task")
+        protocol.pause_writing()
+        protocol.data_received(request(b"fault", "/"))
+        for _ in range(5):
+            await turn()
+        assert len(wire.sent) == 2, "its task waits until the client has read"
+        protocol.resume_writing()
+        await until(wire, 3)
+        assert wire.sent[2].endswith(b"task")
         protocol.connection_lost(ConnectionResetError())
 
     asyncio.run(play())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fclub.core.kernels import largest_square
+from fclub.core.compiling import compiled
 from fclub.core.types import Matrix, Vector
 from fclub.errors import EmptyItems, InvalidFeatures, InvalidInput, InvalidReward
 
@@ -63,6 +63,22 @@ def _floats(features: object) -> Matrix:
     if array.dtype.kind not in "iuf":
         raise InvalidFeatures(f"features are not numbers but {array.dtype}", features)
     return np.ascontiguousarray(array, dtype=np.float64)
+
+
+@compiled
+def largest_square(rows: Matrix) -> float:
+    """The largest squared norm of a row; nan if an entry is nan."""
+    largest = 0.0
+    for i in range(rows.shape[0]):
+        square = 0.0
+        for j in range(rows.shape[1]):
+            entry = float(rows[i, j])
+            square += entry * entry
+        if square != square:
+            return math.nan
+        if square > largest:
+            largest = square
+    return largest
 
 
 def _check_rows(array: Matrix, dim: int) -> None:

@@ -138,22 +138,6 @@ def dot(a: Vector, b: Vector) -> float:
 
 
 @compiled
-def largest_square(rows: Matrix) -> float:
-    """The largest squared norm of a row; nan if an entry is nan."""
-    largest = 0.0
-    for i in range(rows.shape[0]):
-        square = 0.0
-        for j in range(rows.shape[1]):
-            entry = float(rows[i, j])
-            square += entry * entry
-        if square != square:
-            return nan
-        if square > largest:
-            largest = square
-    return largest
-
-
-@compiled
 def largest_entry(matrix: Matrix) -> float:
     """The largest absolute value of an entry; all of them are finite."""
     largest = 0.0

@@ -40,7 +40,6 @@ from fclub.privacy.mechanisms import Tree
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import Downlink
-from fclub.protocol.messages import Message
 from fclub.protocol.paper import messages
 from fclub.protocol.paper.accounts import Accounts, NoAccounts, TreeAccounts
 from fclub.protocol.paper.detection import Detector, EdgeDeletion, OneCluster
@@ -147,8 +146,7 @@ class PaperFamily:
     def rules(self) -> Rules:
         return make_rules(self.clusters, self.protocol, self.bounds)
 
-    def decode(self, data: bytes) -> Message:
-        return messages.decode(data)
+    decode = staticmethod(messages.decode)
 
     def fingerprint(self) -> list[float]:
         return [*self.rules, STEP] if self.privacy is not None else list(self.rules)

@@ -26,7 +26,6 @@ from fclub.privacy.mechanisms import StreamPlan, plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import Downlink
-from fclub.protocol.messages import Message
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus import messages
 from fclub.protocol.plus.global_server import PlusGlobal
@@ -167,8 +166,7 @@ class PlusFamily:
         """Users who are served from clusters, in which nothing fades."""
         return 0 if self.constants.half_life > 0.0 else self.rules.few
 
-    def decode(self, data: bytes) -> Message:
-        return messages.decode(data)
+    decode = staticmethod(messages.decode)
 
     def fingerprint(self) -> dict[str, Any]:
         agreed = {"prior": self.rules.prior.tolist(), "centre": self.domain.low}

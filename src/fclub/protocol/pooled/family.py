@@ -23,7 +23,6 @@ from fclub.privacy.mechanisms import StreamPlan, plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import Downlink
-from fclub.protocol.messages import Message
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.family import REHEARSAL, Deviations, LevelName, Prior, Variance
 from fclub.protocol.plus.releases import PrivateReleases, Releases
@@ -96,8 +95,7 @@ class PooledFamily:
             most_noise=float(self.plan.last_std**2 / self.plan.schedule[0]),
         )
 
-    def decode(self, data: bytes) -> Message:
-        return messages.decode(data)
+    decode = staticmethod(messages.decode)
 
     def fingerprint(self) -> dict[str, Any]:
         agreed = {"prior": self.rules.prior.tolist(), "centre": self.domain.low}

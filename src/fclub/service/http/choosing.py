@@ -47,21 +47,24 @@ class Chooser:
         self.dim, self.max_items = settings.model.dim, settings.http.max_items
         self.rewards = settings.model.rewards
 
-    async def choose(self, entry: api.RecommendRequest) -> api.Recommended | api.Several:
+    def at_once(self, entry: api.RecommendRequest) -> api.Recommended | None:
+        """One of the items that are given; None if there is more to do."""
         check_user(entry.user)
         if max(len(entry.items or ()), entry.count or 0) > self.max_items:
             raise TooLarge(f"at most {self.max_items} items may be offered or shown")
+        if entry.items is None or entry.count is not None or entry.exclude or entry.exclude_seen:
+            return None
+        ids, rows, known = self._given(entry.items)
+        decision = self.node.recommend(entry.user, rows, ids, known)
+        return api.Recommended(decision.id, ids[decision.index], decision.index)
+
+    async def choose(self, entry: api.RecommendRequest) -> api.Recommended | api.Several:
+        answer = self.at_once(entry)
+        if answer is not None:
+            return answer
         if entry.exclude_seen:
             # What was shown a moment ago has to be on disk before it can be read.
             await self.runner.commit()
-        if (
-            entry.items is not None
-            and entry.count is None
-            and not (entry.exclude or entry.exclude_seen)
-        ):
-            ids, rows, known = self._given(entry.items)
-            decision = self.node.recommend(entry.user, rows, ids, known)
-            return api.Recommended(decision.id, ids[decision.index], decision.index)
         offer = self._offer(entry.items)
         if entry.exclude:
             offer = self._without(offer, entry.exclude)

@@ -59,6 +59,19 @@ FAILED = 500
 
 Body = TypeVar("Body")
 Answer = Callable[[Request], Awaitable[Any]]
+AtOnce = Callable[[bytearray], Any]
+"""What a route answers to a body without waiting for anything but the disk; None if it cannot."""
+
+Respond = Callable[[int, bytes], None]
+"""Takes the status and the body of an answer."""
+
+WhenStored = Callable[[Callable[[NotStored | None], None]], None]
+
+ADMITTED = "fclub.admitted"
+"""In the scope of a request that has passed the gate before."""
+
+AT_ONCE_BYTES = 1 << 16
+"""Longer bodies are read as they come."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -111,6 +124,11 @@ class Routes(Router):
             for method in route.methods or ()
             if not route.param_convertors
         }
+        self.at_once = {
+            key: found
+            for key, found in self._fixed.items()
+            if isinstance(found, Endpoint) and found.is_at_once
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = scope["type"] == "http" and self._fixed.get((scope["method"], scope["path"]))
@@ -142,19 +160,68 @@ class Routes(Router):
         await _send_json(send, {"error": error}, status, headers)
 
 
-class _Endpoint:
+class Endpoint:
     """A route as a plain ASGI application: errors are already answers, so no wrapper is needed."""
 
-    def __init__(self, gate: Gate, path: str, answer: Answer, role: str | None) -> None:
+    def __init__(
+        self, gate: Gate, path: str, answer: Answer, role: str | None, at_once: AtOnce | None
+    ) -> None:
         self._gate, self._path, self._answer, self._role = gate, path, answer, role
-        self._traffic = gate.monitor.traffic.route(path)
+        self._at_once, self._traffic = at_once, gate.monitor.traffic.route(path)
+
+    @property
+    def is_at_once(self) -> bool:
+        return self._at_once is not None
+
+    @property
+    def most_at_once(self) -> int:
+        """Bytes of a body that is read before it is looked at."""
+        return min(AT_ONCE_BYTES, self._gate.http.max_body_bytes)
+
+    def respond(self, scope: Scope, body: bytearray, respond: Respond) -> bool:
+        """Answer without a task, once what was done is on disk; False if that is not possible."""
+        assert self._at_once is not None
+        start = time.perf_counter()
+        value: Any
+        try:
+            if self._role is not None:
+                self._gate.admit(scope, self._role)
+            self._gate.check_size(len(body))
+            value = self._at_once(body)
+        except FclubError as error:
+            self._refuse(scope, respond, start, error)
+            return True
+        if value is None:
+            scope[ADMITTED] = True
+            return False
+        answer = _encoder.encode(value)
+
+        def stored(error: NotStored | None) -> None:
+            if error is not None:
+                self._refuse(scope, respond, start, error)
+                return
+            self._note(scope, 200, time.perf_counter() - start)
+            respond(200, answer)
+
+        self._gate.when_stored(stored)
+        return True
+
+    def _refuse(self, scope: Scope, respond: Respond, start: float, error: FclubError) -> None:
+        status = status_of(error)
+        self._note(scope, status, time.perf_counter() - start)
+        respond(status, _encoder.encode({"error": str(error)}))
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        self._traffic.add(status, seconds)
+        if status in REFUSED or self._gate.access.all_requests:
+            self._gate.access.answered(scope, self._path, status, seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, request, status = time.perf_counter(), Request(scope, receive), 200
         value: Any
         try:
-            if self._role is not None:
-                self._gate.admit(request, self._role)
+            if self._role is not None and ADMITTED not in scope:
+                self._gate.admit(scope, self._role)
             value = await self._answer(request)
         except FclubError as error:
             value, status = {"error": str(error)}, status_of(error)
@@ -163,10 +230,7 @@ class _Endpoint:
         whole = value if isinstance(value, Response) else None
         if whole is not None:
             status = whole.status_code
-        seconds = time.perf_counter() - start
-        self._traffic.add(status, seconds)
-        if status in REFUSED or self._gate.access.all_requests:
-            self._gate.access.answered(scope, self._path, status, seconds)
+        self._note(scope, status, time.perf_counter() - start)
         if whole is not None:
             await whole(scope, receive, send)
         else:
@@ -217,17 +281,27 @@ class Guard:
 class Gate:
     """Every request passes here: who asks, how often, how much; and what is counted about it."""
 
-    def __init__(self, http: Http, guard: Guard, monitor: Monitor) -> None:
-        self.http, self.guard, self.monitor = http, guard, monitor
+    def __init__(self, http: Http, guard: Guard, monitor: Monitor, when_stored: WhenStored) -> None:
+        self.http, self.guard, self.monitor, self.when_stored = http, guard, monitor, when_stored
         self.access = Access(http.access_log)
         self._buckets: dict[bytes, tuple[float, float]] = {}
 
-    def route(self, path: str, method: str, answer: Answer, role: str | None = APPLICATION) -> Route:
-        """A route that only `role` may use (anybody, if None); `answer` returns a JSON-ready value."""
-        return Route(path, _Endpoint(self, path, answer, role), methods=[method])
+    def route(
+        self,
+        path: str,
+        method: str,
+        answer: Answer,
+        role: str | None = APPLICATION,
+        at_once: AtOnce | None = None,
+    ) -> Route:
+        """A route that only `role` may use (anybody, if None); `answer` returns a JSON-ready value.
 
-    def admit(self, request: Request, role: str) -> None:
-        header = header_of(request.scope, b"authorization")
+        So does `at_once`, where it can.
+        """
+        return Route(path, Endpoint(self, path, answer, role, at_once), methods=[method])
+
+    def admit(self, scope: Scope, role: str) -> None:
+        header = header_of(scope, b"authorization")
         if not self.guard.allows(header, role):
             if role == ADMIN and self.guard.allows(header, APPLICATION):
                 raise Forbidden("this needs an admin token")
@@ -260,11 +334,19 @@ class Gate:
                 raise ClientDisconnect
             data += message.get("body", b"")
             size, more = len(data), message.get("more_body", False)
-        if size > limit:
-            raise TooLarge(f"the body may have {limit} bytes")
-        try:
-            return decoder.decode(data)
-        except msgspec.ValidationError as error:
-            raise InvalidInput(str(error)) from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Malformed(f"the body is not JSON: {error}") from None
+        self.check_size(size)
+        return decoded(data, decoder)
+
+    def check_size(self, size: int) -> None:
+        if size > self.http.max_body_bytes:
+            raise TooLarge(f"the body may have {self.http.max_body_bytes} bytes")
+
+
+def decoded(data: bytearray, decoder: msgspec.json.Decoder[Body]) -> Body:
+    """The body of a request."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"the body is not JSON: {error}") from None

@@ -27,7 +27,7 @@ class GlobalService:
         self, settings: GlobalSettings, node: GlobalNode, runner: Runner, monitor: Monitor
     ) -> None:
         self.node, self.runner, self.monitor = node, runner, monitor
-        self.gate = Gate(settings.http, Guard(settings.http), monitor)
+        self.gate = Gate(settings.http, Guard(settings.http), monitor, runner.when_stored)
         self.recorder = Recorder(GlobalView(node, settings.model), runner, monitor)
 
     def app(self, lifespan: Any = None) -> Routes:

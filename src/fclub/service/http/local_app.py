@@ -19,7 +19,7 @@ from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import LocalView
 from fclub.service.http import api
 from fclub.service.http.choosing import Chooser
-from fclub.service.http.gate import ADMIN, Gate, Guard, Routes, json_response, status_of
+from fclub.service.http.gate import ADMIN, Gate, Guard, Routes, decoded, json_response, status_of
 from fclub.service.http.pages import Dashboard
 from fclub.service.http.shop import Shop
 from fclub.service.monitoring import Monitor
@@ -45,7 +45,7 @@ class LocalService:
     def __init__(self, settings: LocalSettings, node: LocalNode, runner: Runner, monitor: Monitor):
         self.settings, self.node, self.runner, self.monitor = settings, node, runner, monitor
         self.rewards = settings.model.rewards
-        self.gate = Gate(settings.http, Guard(settings.http), monitor)
+        self.gate = Gate(settings.http, Guard(settings.http), monitor, runner.when_stored)
         self.chooser = Chooser(settings, node, runner)
         self.shop = Shop(settings, node, runner, self.gate, self._change)
         self.recorder = Recorder(LocalView(node, settings.model, monitor), runner, monitor)
@@ -56,8 +56,8 @@ class LocalService:
             self.gate,
             lifespan=lifespan,
             routes=[
-                route("/v1/recommend", "POST", self.recommend),
-                route("/v1/feedback", "POST", self.feedback),
+                route("/v1/recommend", "POST", self.recommend, at_once=self.recommend_at_once),
+                route("/v1/feedback", "POST", self.feedback, at_once=self.feedback_at_once),
                 route("/v1/recommend/batch", "POST", self.recommend_batch),
                 route("/v1/feedback/batch", "POST", self.feedback_batch),
                 route("/v1/observations", "POST", self.observations),
@@ -80,6 +80,15 @@ class LocalService:
         answer = await self._choose(await self.gate.body(request, _recommend))
         await self.runner.commit()
         return answer
+
+    def recommend_at_once(self, body: bytearray) -> api.Recommended | None:
+        """None where items have to be looked for."""
+        answer = self._change(self.chooser.at_once, decoded(body, _recommend))
+        self.monitor.traffic.decisions += answer is not None
+        return answer
+
+    def feedback_at_once(self, body: bytearray) -> api.Learned:
+        return self._change(self._learn, decoded(body, _feedback))
 
     async def feedback(self, request: Request) -> api.Learned:
         answer = self._change(self._learn, await self.gate.body(request, _feedback))

@@ -8,21 +8,34 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import blake2b
 
 from fclub.errors import FclubError, NotStored
+from fclub.protocol.seam import nothing
 from fclub.service.link.channel import bundled, unbundled
 from fclub.service.link.wire import Arrival, Wire, end
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode
-from fclub.service.nodes.node import Node
+from fclub.service.nodes.node import Node, Work
 from fclub.service.nodes.patience import Patience
 
 DEADLINE_CHECKS = 10
 """How often the deadline of a phase is looked at while it runs."""
 
+
+PAUSE_SECONDS, PART, KEPT = 0.002, 0.5, 0.95
+"""How long a commit waits at most for this part of the requests that were lately on their way.
+
+Of their highest number so much is kept from commit to commit. Who is answered asks again: without a
+wait the first to do so would have a commit alone, and all others wait for two. With half of them the
+others can be worked on while these are stored.
+"""
+
+TURNS, MANY = 2, 64
+"""Turns of the event loop from a request that has come to its commit; requests that fill a commit."""
 
 NICE = 10
 """A thread so nice gets a tenth of a core that another one wants."""
@@ -35,6 +48,12 @@ def give_way() -> None:
     """
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+
+
+NO_MORE = "nothing is stored any more"
+
+Stored = Callable[[NotStored | None], None]
+"""Called when everything up to some point is on disk, or cannot get there any more."""
 
 
 class Runner:
@@ -53,10 +72,13 @@ class Runner:
         self._wake, self._busy = asyncio.Event(), asyncio.Event()
         self._stopping = False
         self._work: asyncio.Task[None] | None = None
-        self._waiting: list[asyncio.Future[None]] = []
-        self._storing: list[asyncio.Future[None]] = []
+        self._waiting: list[Stored] = []
+        self._enough, self._lately = asyncio.Event(), 0.0
+        self._storing: list[Stored] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._attempt = 0
+        self.exchange = nothing
+        """Tells other shards what is new, and hears the same of them."""
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -90,25 +112,48 @@ class Runner:
         if not self.failure.done():
             self.failure.set_exception(error)
             self.monitor.event("failed", logging.ERROR, error=type(self.failure.exception()).__name__)
-        for waiter in self._storing + self._waiting:
-            if not waiter.done():
-                waiter.set_exception(NotStored("nothing is stored any more"))
+        waiting, self._storing, self._waiting = self._storing + self._waiting, [], []
+        for stored in waiting:
+            self.failure.get_loop().call_soon(stored, NotStored(NO_MORE))
 
     @property
     def _failed(self) -> bool:
         return self.failure is not None and self.failure.done()
 
+    def when_stored(self, stored: Stored) -> None:
+        """Have this called when everything that the node has done so far is on disk."""
+        if self._failed:
+            stored(NotStored(NO_MORE))
+            return
+        self._waiting.append(stored)
+        self._wake.set()
+        if len(self._waiting) >= PART * self._lately:
+            self._enough.set()
+
     async def commit(self) -> None:
         """Return when everything that the node has done so far is on disk."""
-        if self._failed:
-            raise NotStored("nothing is stored any more")
         waiter = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        self._wake.set()
+
+        def stored(error: NotStored | None) -> None:
+            if waiter.done():
+                return
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+
+        self.when_stored(stored)
         await waiter
 
+    def _exchange(self) -> None:
+        entry = self.node.entry
+        self.exchange()
+        if self.node.entry != entry:
+            self._wake.set()
+
     async def erased(self) -> None:
-        """Return when no forgotten user is left in the log or in a snapshot."""
+        """Return when no forgotten user is left in the log, a snapshot or what other shards read."""
+        self._exchange()
         left = True
         while left:
             left = self.node.erasing
@@ -124,14 +169,21 @@ class Runner:
         while not self._stopping:
             await self._busy.wait()
             self._busy.clear()
-            while not (self._stopping or self._failed) and (part := self.node.part()) is not None:
+            while (part := self._next_part()) is not None:
                 self._wake.set()
                 await loop.run_in_executor(self._worker, part)
+
+    def _next_part(self) -> Work | None:
+        if self._stopping or self._failed:
+            return None
+        self._exchange()
+        return self.node.part()
 
     async def _commit_forever(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
+            await self._gather()
             self._wake.clear()
             if self._failed:
                 return
@@ -149,9 +201,10 @@ class Runner:
                 if changes.erase:
                     await loop.run_in_executor(self._thread, self.node.store.erase)
             self.node.committed(changes)
-            for waiter in self._storing:
-                if not waiter.done():
-                    waiter.set_result(None)
+            storing, self._storing = self._storing, []
+            self._lately = max(len(storing) + len(self._waiting), KEPT * self._lately)
+            for stored in storing:
+                loop.call_soon(stored, None)
             for notice in changes.notices:
                 self.monitor.event(notice, logging.WARNING)
             for peer, frames in changes.frames_by_peer().items():
@@ -160,11 +213,25 @@ class Runner:
             for peer, letter in changes.letters + list(changes.receipts.items()):
                 await self.wire.send(peer, letter, None)
 
+    async def _gather(self) -> None:
+        """Let everybody who is here by now share a commit, and wait a moment for others."""
+        there = 0
+        while there < len(self._waiting) < MANY:
+            there = len(self._waiting)
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+        if 0 < len(self._waiting) < PART * self._lately:
+            self._enough.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    await self._enough.wait()
+
     async def _resend_forever(self) -> None:
         """Say again what was not answered; see after a channel that has not moved for a while."""
         patience: dict[str, Patience] = {}
         while True:
             await asyncio.sleep(self.resend_seconds)
+            self._exchange()
             if not self.wire.connected:
                 continue
             again = self.node.tick()
