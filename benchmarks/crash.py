@@ -31,7 +31,7 @@ from fclub.service.fleet import Fleet, Server
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import global_node, local_node
-from fclub.service.settings import GlobalSettings, LocalSettings, Model
+from fclub.service.settings import POLICY, GlobalSettings, LocalSettings, Model
 from fclub.service.store.export import export_log
 
 WORKERS_PER_SERVER = 3
@@ -253,10 +253,12 @@ def _agree(peer: dict[str, Any], end: dict[str, Any]) -> bool:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--policy", default="fclub-dc")
+    parser.add_argument("--policy", default=POLICY)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--set", type=json.loads, default={}, help="parameters of the policy, as JSON")
+    parser.add_argument("--set", type=json.loads, help="parameters of the policy, as JSON")
     given = parser.parse_args()
+    if given.set is None:
+        given.set = {"few": 5, "types": 4} if given.policy == POLICY else {}  # a dozen users release
     with tempfile.TemporaryDirectory() as folder:
         told = {"policy": given.policy, "seed": given.seed, "parameters": given.set}
         drill = Drill(Path(folder), given.kills, **told)

@@ -251,7 +251,8 @@ def main() -> None:
         traces = play(name, seeds, wanted, options.jobs, options.out)
         return judge(name, traces), traces
 
-    record("users x visits", options.only or ROWS, played, options.json)
+    names = [name for name in options.only or ROWS if any(map(wanted, ROWS[name].goals))]
+    record("users x visits", names, played, options.json)
 
 
 if __name__ == "__main__":
