@@ -30,6 +30,7 @@ from fclub.service.monitoring import Monitor
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import caution, family_of, global_node, local_node, rehearse, stock
 from fclub.service.nodes.runner import Deadline, Runner
+from fclub.service.nodes.siblings import Siblings
 from fclub.service.reread import Reread, unusable
 from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model, Settings
 from fclub.service.starting import check_start
@@ -105,6 +106,7 @@ def local_app(settings: LocalSettings) -> Application:
     else:
         wire = DirectWire(settings.name, board)
     runner = Runner(node, wire, monitor, settings.resend_seconds)
+    runner.exchange = Siblings(node, settings, monitor).exchange
     service = LocalService(settings, node, runner, monitor)
 
     @asynccontextmanager

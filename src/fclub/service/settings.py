@@ -172,11 +172,15 @@ class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """CSV file of items (id, features) that are put into the catalogue at the start."""
     shard: Annotated[int, Meta(ge=0, le=255)] = 0
     """Number of this server among the shards of a site, with which its decisions end."""
+    shard_stores: list[str] = []
+    """Stores of all shards of a site; each leaves sums of its users beside its own for the others."""
     feedback: Feedback = Feedback()
     keep_decisions_days: Seconds = 90.0
     """Feedback on an older decision is answered with 404."""
 
     def __post_init__(self) -> None:
+        if self.shard_stores and self.store not in self.shard_stores[self.shard : self.shard + 1]:
+            raise ValueError("shard_stores must have this server's store at the place of its shard")
         low, high = self.model.reward
         if not low <= self.none_is <= high:
             raise ValueError("feedback.none_is must be in the range of rewards")

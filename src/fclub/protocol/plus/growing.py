@@ -17,7 +17,16 @@ from fclub.protocol.plus.slots import period_end, period_start
 from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.plus.type_messages import Released
 from fclub.protocol.plus.user_local import UserLocal
-from fclub.protocol.seam import USERS, Beginning, Bound, LocalOverview, Outlook, Slotted, State
+from fclub.protocol.seam import (
+    USERS,
+    Beginning,
+    Bound,
+    Heard,
+    LocalOverview,
+    Outlook,
+    Slotted,
+    State,
+)
 
 
 class GrowingLocal:
@@ -201,6 +210,17 @@ class GrowingUsers(GrowingLocal):
             self.arrived += 1
         else:
             self.grown.arrive()
+
+    @property
+    def told(self) -> bytes | None:
+        return None if self.grown is None else self.grown.told
+
+    @property
+    def heard(self) -> list[int]:
+        return [] if self.grown is None else self.grown.heard
+
+    def hear(self, shard: int, told: bytes) -> Heard:
+        return Heard.NOTHING if self.grown is None else self.grown.hear(shard, told)
 
     @property
     def outlook(self) -> Outlook:

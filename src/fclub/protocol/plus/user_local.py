@@ -11,7 +11,7 @@ import numpy as np
 from fclub.core.packing import inside, under
 from fclub.core.plus.beliefs import Beliefs, TypeRules
 from fclub.core.plus.type_filter import FilterRules, first_types
-from fclub.core.plus.type_sums import TypeSums
+from fclub.core.plus.type_sums import VISITS, TypeSums
 from fclub.core.types import Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.ledger import Stream
@@ -20,10 +20,11 @@ from fclub.protocol.link import Uplink
 from fclub.protocol.messages import MAX_COUNT, Message, PhaseStart, triangle_of
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.people import Crowd
+from fclub.protocol.plus.site import Site, tell
 from fclub.protocol.plus.slots import SlotReleases, period_end, period_start
 from fclub.protocol.plus.type_local import PART, TypeLocal
 from fclub.protocol.plus.type_messages import ReadTypes, Release, Released, read_types
-from fclub.protocol.seam import NOTHING, Beginning, Outlook, Slotted, State, nothing
+from fclub.protocol.seam import NOTHING, Beginning, Heard, Outlook, Slotted, State, nothing
 
 HALF = 0.5
 """A server listens once releases have told this part of the types: below, a released centre is more its
@@ -36,6 +37,9 @@ class UserLocal(TypeLocal):
     Its types are its own: it learns them from its users, and from what the other servers' releases say
     of the same types, which counts like so many users of theirs. With `released_only` it learns
     nothing from its users: each of them is served from its own data and released types.
+
+    The other shards of its site tell it exact sums of their users, by which its types move as well, but
+    nothing that it releases.
 
     A slot is due at a number of visits. Live, a visit is counted when somebody arrives, since whether
     a reward comes is a secret; in a simulation every visit brings one.
@@ -59,7 +63,8 @@ class UserLocal(TypeLocal):
         if slots is not None:
             for _ in range(len(crowd.squares)):
                 slots.add_user()
-        self.arrivals = self._postponed = 0
+        self.site, self._released = Site(rules.types, rules.dim), (0, 0, 0)
+        self.arrivals = self.forgotten = self._postponed = 0
         if released_only:
             self._believe(self._released_beliefs(None))
 
@@ -88,6 +93,35 @@ class UserLocal(TypeLocal):
 
     def arrive(self) -> None:
         self.arrivals += 1
+
+    @property
+    def told(self) -> bytes | None:
+        if self.released_only:
+            return None
+        if not self.sums.scalars[VISITS]:
+            return b""
+        return tell(len(self.counts), self.forgotten, self.sums)
+
+    @property
+    def heard(self) -> list[int]:
+        return self.site.shards
+
+    def hear(self, shard: int, told: bytes) -> Heard:
+        return self.site.hear(shard, told)
+
+    @property
+    def beyond(self) -> TypeSums:
+        """Users of other shards are left out of what releases say as soon as their sums are known."""
+        total, known, of_site = self._released
+        share, others = max(0.0, total - known), self.others
+        if self.site.users != of_site and share > 0.0:
+            left = max(0.0, total - known - self.site.users + of_site) / share
+            others = TypeSums(*(left * array for array in others))
+        return others.plus(self.site.sums)
+
+    @property
+    def partners(self) -> int:
+        return max(self.sharing, len(self.site.shards))
 
     def due_slot(self) -> int | None:
         return None if self.slots is None else self.slots.due(self.visits, len(self.counts))
@@ -156,12 +190,20 @@ class UserLocal(TypeLocal):
             self.slots.forgo_period()
 
     def forget(self, row: int) -> int:
-        """Later slots do without this user; a name that returns is in each slot once, as all are."""
+        """Later slots do without this user; a name that returns is in each slot once, as all are.
+
+        Sums that hold the user are not told any more; a phase makes new ones, at once if they are
+        missed.
+        """
         released = 0
         if self.slots is not None:
             self.slots.forget(row)
             released = int(self.counts[row]) if self.slots.covered else 0
         super().forget(row)
+        self.forgotten += 1
+        self.sums = TypeSums.zeros(self.rules.types, self.rules.dim)
+        if self.site.shards and self._pass is None and self.has_begun:
+            self._begin_phase(self.phase)
         return released
 
     def receive(self, message: Message) -> None:
@@ -198,7 +240,9 @@ class UserLocal(TypeLocal):
             raise InvalidMessage(f"{message.users} users with {message.visits} visits make no sense")
         types = read_types(message.values, self.public)
         self.slots.adopt(message.version, types.centres, types.shares)
-        others = max(0.0, 1.0 - len(self.counts) / message.users)
+        known = len(self.counts) + self.site.users
+        self._released = message.users, known, self.site.users
+        others = max(0.0, 1.0 - known / message.users)
         self.others = self._as_sums(types, others, message)
         listens = self.released_only or bool(self.others.visits.any())
         self.sharing, self.unanswered = listens * max(message.servers - 1, 0), False
@@ -261,7 +305,10 @@ class UserLocal(TypeLocal):
 
     def state(self) -> State:
         arrays, values = super().state()
-        values["arrivals"] = self.arrivals
+        told, shards = self.site.state()
+        arrays |= under("site.", told)
+        values |= shards | {"arrivals": self.arrivals, "forgotten": self.forgotten}
+        values["released"] = list(self._released)
         if self.slots is not None:
             own, numbers = self.slots.state()
             arrays |= under("slots.", own)
@@ -271,5 +318,9 @@ class UserLocal(TypeLocal):
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         super().restore(arrays, values)
         self.arrivals = int(values["arrivals"])
+        self.site.restore(inside("site.", arrays), values)
+        self.forgotten = int(values.get("forgotten", 0))
+        total, known, of_site = values.get("released", [0, 0, 0])
+        self._released = int(total), int(known), int(of_site)
         if self.slots is not None:
             self.slots.restore(inside("slots.", arrays), values, len(self.counts))

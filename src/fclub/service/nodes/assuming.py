@@ -1,4 +1,4 @@
-"""What a server learns beside rewards of its decisions: what was shown elsewhere, assumed rewards."""
+"""What a server learns beside rewards of its decisions: from elsewhere, assumed, from other shards."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from fclub.core.types import Vector
 from fclub.errors import CannotReplace, OtherReward
-from fclub.protocol.seam import Family
+from fclub.protocol.seam import Family, Heard
 from fclub.service.nodes.agreeing import AgreeingNode
-from fclub.service.nodes.node import RecordedNoise
+from fclub.service.nodes.node import NOBODY, RecordedNoise
 from fclub.service.store.books import Books
 from fclub.service.store.decisions import Decisions, Past, Shown
 from fclub.service.store.store import Store
@@ -63,6 +63,19 @@ class AssumingNode(AgreeingNode):
         self._learn("withhold" if self.era else "observe", row, x, reward)
         self.past.add(key, row, reward, self.changes)
         return True
+
+    def hear(self, shard: int, told: bytes) -> None:
+        """What another shard of this site has left for it; see `Slotted.hear`."""
+        if self._hear(shard, told):
+            self._log("shard", str(shard), told)
+
+    def _hear(self, shard: int, told: bytes) -> bool:
+        """Whether it is news; the log is erased if it holds sums with a user who is forgotten."""
+        server = self.server.slotted
+        heard = Heard.NOTHING if server is None else server.hear(shard, told)
+        if heard is Heard.INSTEAD:
+            self.forgotten.add(NOBODY)
+        return heard is not Heard.NOTHING
 
     def _replace_reward(self, key: bytes, shown: Shown, reward: float) -> None:
         """A reward takes the place of the one that was assumed since none had come."""

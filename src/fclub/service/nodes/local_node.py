@@ -386,6 +386,8 @@ class LocalNode(AssumingNode):
                 self._replace(np.frombuffer(body, offset=24).copy(), *told)
             case "message":
                 self._apply(body)
+            case "shard":
+                self._hear(int(source), body)
             case _:
                 super()._replay(kind, source, body)
         self.books.enter(self.changes)

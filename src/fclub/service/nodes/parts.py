@@ -26,7 +26,7 @@ from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import Forgotten, LocalNode
 from fclub.service.nodes.node import RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
-from fclub.service.store.backup import backup_store, describe
+from fclub.service.store.backup import backup_store, describe, drop_sums
 from fclub.service.store.catalogue import Catalogue
 from fclub.service.store.items_file import check_items_file, read_items
 from fclub.service.store.store import UNREADABLE, Store, read_meta
@@ -173,6 +173,7 @@ def forget_user(store: Path, user: str) -> tuple[Forgotten, Ledger | None, bool]
     try:
         gone = node.forget_user(user)
         node.commit()
+        drop_sums(store)
         return gone, node.books.ledger, node.store.erased
     finally:
         node.store.close()

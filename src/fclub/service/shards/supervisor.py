@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import json
 import logging
 import signal
 import ssl
@@ -42,7 +43,8 @@ def run_site(site: LocalSettings, count: int, given: Sequence[str], load: Load) 
     homes = homes_of(Path(site.store), count)
     with tempfile.TemporaryDirectory(prefix="fclub-") as folder:
         monitor = Monitor("site")
-        shards = [Shard(site, n, Path(folder), given, monitor) for n in range(homes.shards)]
+        stores = [str(store_of(Path(site.store), n)) for n in range(homes.shards)]
+        shards = [Shard(site, n, stores, Path(folder), given, monitor) for n in range(homes.shards)]
         router = Router(homes, [Server(shard.name, shard.socket) for shard in shards])
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
             loop.run(_run(site, shards, router, load, monitor))
@@ -115,6 +117,7 @@ class Shard:
         self,
         site: LocalSettings,
         number: int,
+        stores: list[str],
         folder: Path,
         given: Sequence[str],
         monitor: Monitor,
@@ -123,8 +126,9 @@ class Shard:
         self.name, self.socket = name_of(site.name, number), str(folder / f"{number}.socket")
         own = {
             "name": self.name,
-            "store": str(store_of(Path(site.store), number)),
+            "store": stores[number],
             "shard": str(number),
+            "shard_stores": json.dumps(stores),
             "http.socket": self.socket,
         }
         if site.nats.user:

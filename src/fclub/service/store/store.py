@@ -20,7 +20,7 @@ import numpy as np
 from fclub.errors import InvalidFile, NotStored, OtherSettings
 from fclub.service.store.lock import PRIVATE, Lock
 
-VERSION = 9
+VERSION = 10
 MAGIC = b"SQLite format 3\0"
 UNREADABLE = sqlite3.Error
 """What a damaged file raises."""
@@ -88,8 +88,9 @@ MIGRATIONS: dict[str, dict[int, str]] = {
         6: _SINCE + _OFFERS,
         7: _ROWS + "INSERT OR REPLACE INTO meta SELECT 'at_once', coalesce(max(entry), 0) FROM log;",
         8: "INSERT INTO meta SELECT 'clusters_at_once', coalesce(max(entry), 0) FROM log;",
+        9: "",
     },
-    "global": {2: "", 3: "", 4: "", 5: _SESSIONS, 6: "", 7: "", 8: ""},
+    "global": {2: "", 3: "", 4: "", 5: _SESSIONS, 6: "", 7: "", 8: "", 9: ""},
 }
 """Script v takes a store from version v to v+1; `SCHEMAS` is always the newest version.
 
@@ -99,6 +100,7 @@ on free pages. Version 4 had no catalogue and no past data. Version 5 knew no se
 sends again what its outbox held. Version 6 kept neither what was on offer nor items that were replaced.
 Version 7 kept every state as a whole, and detected within the entry that called for it: entries up to
 `at_once` are replayed so. Version 8 still did so where it detected clusters: `clusters_at_once`.
+Version 9 knew no sums of other shards.
 """
 
 DROP_EVERY = 50
