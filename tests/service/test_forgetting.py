@@ -23,6 +23,7 @@ from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import check_store, local_node
 from fclub.service.serve import local_app
 from fclub.service.settings import Model
+from fclub.service.store.store import Changes
 
 from .conftest import DIM, TOKEN, local_settings, offer, serving
 
@@ -175,7 +176,7 @@ def test_a_decision_that_is_not_deleted_on_disk_yet_is_unknown_too(tmp_path: Pat
     items = np.eye(DIM)
     decision = node.recommend("eve", items, list("abcd"))
     commit(node)
-    node.decisions.drop_user(0)
+    node.decisions.delete_user(0, Changes())
     node.forget_user("eve")
     with pytest.raises(Exception, match="no decision"):
         node.feedback(decision.id, 1.0)

@@ -137,7 +137,7 @@ def test_a_store_without_a_generator_goes_on_with_the_one_it_had(tmp_path: Path)
     for table, columns in later.items():
         for column in columns:
             change(settings.store, f"ALTER TABLE {table} DROP COLUMN {column}")
-    for table in ("confirmed", "offers", "former"):
+    for table in ("confirmed", "offers", "former", "by_user"):
         change(settings.store, f"DROP TABLE {table}")
     change(settings.store, "PRAGMA user_version = 2")
     node = local_node(settings)

@@ -13,7 +13,8 @@ from fclub.protocol.seam import Family, Heard
 from fclub.service.nodes.agreeing import AgreeingNode
 from fclub.service.nodes.node import NOBODY, RecordedNoise
 from fclub.service.store.books import Books
-from fclub.service.store.decisions import Decisions, Past, Shown
+from fclub.service.store.decisions import Decisions, Shown
+from fclub.service.store.past import Past
 from fclub.service.store.store import Store
 
 ASSUMED = "assumed"

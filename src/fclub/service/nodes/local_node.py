@@ -298,7 +298,7 @@ class LocalNode(AssumingNode):
         released = self._forget(row)
         del self.rows[user]
         self._gone.add(row)
-        self.decisions.drop_user(row)
+        self.decisions.delete_user(row, self.changes)
         self.changes.forget_user(row)
         self._log("forget", "", json.dumps(row).encode())
         self.working = False  # the part that was taken last is of no use any more

@@ -1,4 +1,4 @@
-"""What was shown to whom, of which offer, and what was observed elsewhere.
+"""What was shown to whom, of which offer.
 
 All of it is in the store; the latest decisions without a reward are also at hand.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from fclub.service.store.store import Changes, Store
@@ -28,6 +28,18 @@ RANDOM_BYTES = COIN_BYTES = 7
 
 COUNTED = 1 << 16
 """Decisions of one millisecond that their ids number."""
+
+BATCH = 8192
+"""Decisions that are put into the table by user together."""
+
+EVERY, PORTION = 16, 32
+"""Decisions between two portions of a batch, and the size of one: a batch is done before the next."""
+
+UNTIL = "by_user_until"
+"""All decisions whose ids are not above this one are in the table."""
+
+_WRITE = "INSERT OR IGNORE INTO by_user VALUES (?, ?)"
+_MINE = "(SELECT decision FROM by_user WHERE row = ?)"
 
 
 class Offered(NamedTuple):
@@ -85,6 +97,83 @@ def _ends(shard: int) -> Iterator[bytes]:
             yield pool[start : start + RANDOM_BYTES] + last
 
 
+class ByUser:
+    """Which decisions are whose, in a table that is written batch by batch.
+
+    With an index of all decisions by user every visit would change a page of its own of the file, which
+    was a quarter of what a request cost. So the latest decisions are at hand, and when there are many
+    they are written in the order of users, a few with every so many visits: those of a user share a
+    page.
+
+    A crash leaves a part of a batch in the table; a restart takes up all that came after the last whole
+    batch. If the clock was set back meanwhile, new ids come before that: then all from `now` on, which
+    is how ids of this moment begin, are taken up.
+    """
+
+    def __init__(self, store: Store, now: bytes) -> None:
+        self._reader = store.reader
+        self._new: dict[int, list[bytes]] = {}
+        self._count = 0
+        self._batch: dict[int, list[bytes]] = {}
+        self._left: list[tuple[int, bytes]] = []
+        self._until = b""
+        after = min(bytes.fromhex(store.get(UNTIL) or ""), now)
+        for row, key in self._reader.execute("SELECT row, id FROM decisions WHERE id > ?", (after,)):
+            self._keep(row, key)
+
+    def _keep(self, row: int, key: bytes) -> None:
+        self._new.setdefault(row, []).append(key)
+        self._count += 1
+
+    def add(self, row: int, key: bytes, changes: Changes) -> None:
+        """A decision whose id is above all that were made by this process."""
+        self._keep(row, key)
+        if self._count >= BATCH and not self._left:
+            self._batch, self._new, self._count, self._until = self._new, {}, 0, key
+            every = ((row, key) for row, keys in self._batch.items() for key in keys)
+            self._left = sorted(every, reverse=True)
+        elif self._left and self._count % EVERY == 0:
+            changes.write_each(_WRITE, self._left[-PORTION:])
+            del self._left[-PORTION:]
+            if not self._left:
+                changes.note(UNTIL, self._until.hex())
+
+    def select(self, columns: str, row: int) -> list[tuple[Any, ...]]:
+        """Columns of a user's decisions on disk and of what was on offer; some may come twice."""
+        sql = f"SELECT {columns} FROM decisions LEFT JOIN offers ON decision = id WHERE id "
+        found = self._reader.execute(f"{sql} IN {_MINE}", (row,)).fetchall()
+        for key in self._at_hand(row):
+            found += self._reader.execute(f"{sql} = ?", (key,))
+        return found
+
+    def _at_hand(self, row: int) -> list[bytes]:
+        return self._batch.get(row, []) + self._new.get(row, [])
+
+    def delete_user(self, row: int, changes: Changes) -> None:
+        """Delete all decisions of a user, those on their way to the disk as well."""
+        keys = [(key,) for key in self._at_hand(row)]
+        for table, name in (("offers", "decision"), ("decisions", "id")):
+            changes.write(f"DELETE FROM {table} WHERE {name} IN {_MINE}", row)
+            changes.write_each(f"DELETE FROM {table} WHERE {name} = ?", keys)
+        changes.write("DELETE FROM by_user WHERE row = ?", row)
+        self._new.pop(row, None)
+        self._batch.pop(row, None)
+        self._left = [entry for entry in self._left if entry[0] != row]
+
+    def delete(self, entries: Iterable[tuple[int, bytes]], changes: Changes) -> None:
+        """Delete these decisions of these users."""
+        gone = set(entries)
+        keys = [(key,) for _, key in gone]
+        changes.write_each("DELETE FROM offers WHERE decision = ?", keys)
+        changes.write_each("DELETE FROM decisions WHERE id = ?", keys)
+        changes.write_each("DELETE FROM by_user WHERE row = ? AND decision = ?", list(gone))
+        for row, key in gone:
+            for kept in (self._new, self._batch):
+                if key in kept.get(row, ()):
+                    kept[row].remove(key)
+        self._left = [entry for entry in self._left if entry not in gone]
+
+
 class Decisions:
     """The decisions of one local server.
 
@@ -94,6 +183,7 @@ class Decisions:
 
     def __init__(self, store: Store, shard: int = 0) -> None:
         self._store = store
+        self._by_user = ByUser(store, _moment(time.time()))
         self._beginnings, self._ends = _beginnings(), _ends(shard)
         self._recent: dict[bytes, Shown] = {}
         self._fresh: dict[bytes, tuple[float, int]] = {}
@@ -109,6 +199,7 @@ class Decisions:
         changes.write(_ADD, key, shown.row, item, shown.features, time.time(), shown.era)
         if offered is not None:
             changes.write("INSERT INTO offers VALUES (?, ?, ?, ?)", key, *offered)
+        self._by_user.add(shown.row, key, changes)
         self._recent[key] = shown
         if len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
@@ -151,20 +242,18 @@ class Decisions:
     def of_user(self, row: int) -> list[tuple[Any, ...]]:
         """Id, item, features, time, reward, whether that is assumed; then probability, version and
         body of the offer, all None where it was not kept. Oldest first."""
-        sql = (
-            "SELECT id, item, features, made, reward, assumed, chance, version, body "
-            "FROM decisions LEFT JOIN offers ON decision = id WHERE row = ? ORDER BY id"
-        )
-        return self._store.reader.execute(sql, (row,)).fetchall()
+        columns = "id, item, features, made, reward, assumed, chance, version, body"
+        found = {one[0]: one for one in self._by_user.select(columns, row)}
+        return [found[key] for key in sorted(found)]
 
-    def items_of(self, row: int) -> list[str]:
+    def items_of(self, row: int) -> set[str]:
         """What the user was shown, as far as decisions are kept and on disk."""
-        sql = "SELECT DISTINCT item FROM decisions WHERE row = ?"
-        return [item for (item,) in self._store.reader.execute(sql, (row,))]
+        return {item for (item,) in self._by_user.select("item", row)}
 
-    def drop_user(self, row: int) -> None:
-        """The user's decisions are about to be deleted from the store."""
+    def delete_user(self, row: int, changes: Changes) -> None:
+        """Forget all decisions of a user."""
         self._recent = {key: shown for key, shown in self._recent.items() if shown.row != row}
+        self._by_user.delete_user(row, changes)
 
     def forget(self, before: float, changes: Changes) -> bool:
         """Drop some decisions made before a time; False if there are none.
@@ -174,46 +263,11 @@ class Decisions:
         first = _moment(before)
         while self._recent and (oldest := next(iter(self._recent))) < first:
             del self._recent[oldest]
-        old = "FROM decisions WHERE id < ?"
-        if self._store.reader.execute(f"SELECT 1 {old} LIMIT 1", (first,)).fetchone() is None:
+        sql = "SELECT row, id FROM decisions WHERE id < ? ORDER BY id LIMIT ?"
+        old = self._store.reader.execute(sql, (first, FORGOTTEN_AT_ONCE)).fetchall()
+        if not old:
             return False
-        gone = f"SELECT id {old} ORDER BY id LIMIT ?"
-        for table, name in (("offers", "decision"), ("decisions", "id")):
-            changes.write(f"DELETE FROM {table} WHERE {name} IN ({gone})", first, FORGOTTEN_AT_ONCE)
+        self._by_user.delete(old, changes)
         least = "(SELECT version FROM offers ORDER BY decision LIMIT 1)"
         changes.write(f"DELETE FROM former WHERE until <= coalesce({least}, until)")
         return True
-
-
-class Past:
-    """Observations made elsewhere: ids that the application gave, the user's row and the reward.
-
-    An id on its way to the disk cannot be read yet: it is kept until its changes are committed.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._fresh: dict[str, tuple[int, float]] = {}
-
-    def find(self, key: str) -> tuple[int, float] | None:
-        """Row and reward of a known observation."""
-        if key in self._fresh:
-            return self._fresh[key]
-        sql = "SELECT row, reward FROM past WHERE id = ?"
-        found: tuple[int, float] | None = self._store.reader.execute(sql, (key,)).fetchone()
-        return found
-
-    def add(self, key: str, row: int, reward: float, changes: Changes) -> None:
-        self._fresh[key] = row, reward
-        changes.past.append(key)
-        changes.write("INSERT OR REPLACE INTO past VALUES (?, ?, ?)", key, row, reward)
-
-    def of_user(self, row: int) -> list[tuple[str, float]]:
-        """Ids and rewards of a user's observations."""
-        sql = "SELECT id, reward FROM past WHERE row = ? ORDER BY id"
-        return self._store.reader.execute(sql, (row,)).fetchall()
-
-    def committed(self, changes: Changes) -> None:
-        """The ids among these changes can be read from the store from now on."""
-        for key in changes.past:
-            self._fresh.pop(key, None)

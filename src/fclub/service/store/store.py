@@ -51,6 +51,9 @@ CREATE TABLE ledger (entry INTEGER PRIMARY KEY, made REAL NOT NULL, frame INTEGE
                      event TEXT NOT NULL);
 """
 _BY_ROW = "CREATE INDEX IF NOT EXISTS decisions_by_row ON decisions (row);"
+_BY_USER = """
+CREATE TABLE by_user (row INTEGER, decision BLOB, PRIMARY KEY (row, decision)) WITHOUT ROWID;
+"""
 _SHOP = """
 CREATE TABLE IF NOT EXISTS items (id TEXT PRIMARY KEY, features BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS past (id TEXT PRIMARY KEY, row INTEGER NOT NULL, reward REAL NOT NULL)
@@ -67,7 +70,7 @@ CREATE TABLE offers (decision BLOB PRIMARY KEY, chance REAL NOT NULL, version IN
 CREATE TABLE former (id TEXT, since INTEGER, until INTEGER NOT NULL, features BLOB NOT NULL,
                      PRIMARY KEY (id, since)) WITHOUT ROWID;
 """
-SCHEMAS = {"local": _COMMON + _LOCAL + _BY_ROW + _SHOP + _SINCE + _OFFERS + _ROWS, "global": _COMMON}
+SCHEMAS = {"local": _COMMON + _LOCAL + _BY_USER + _SHOP + _SINCE + _OFFERS + _ROWS, "global": _COMMON}
 
 _FIRST_GENERATOR = json.dumps(np.random.default_rng(0).bit_generator.state, sort_keys=True)
 _SESSIONS = """
@@ -79,6 +82,11 @@ _ERAS = """
 ALTER TABLE decisions ADD COLUMN era INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sent ADD COLUMN session INTEGER NOT NULL DEFAULT 0;
 """
+_TO_BY_USER = """
+INSERT INTO by_user SELECT row, id FROM decisions ORDER BY row, id;
+INSERT INTO meta SELECT 'by_user_until', coalesce(hex(max(id)), '') FROM decisions;
+DROP INDEX IF EXISTS decisions_by_row;
+"""
 MIGRATIONS: dict[str, dict[int, str]] = {
     "local": {
         2: f"INSERT INTO meta VALUES ('generator', '{_FIRST_GENERATOR}');",
@@ -88,7 +96,7 @@ MIGRATIONS: dict[str, dict[int, str]] = {
         6: _SINCE + _OFFERS,
         7: _ROWS + "INSERT OR REPLACE INTO meta SELECT 'at_once', coalesce(max(entry), 0) FROM log;",
         8: "INSERT INTO meta SELECT 'clusters_at_once', coalesce(max(entry), 0) FROM log;",
-        9: "",
+        9: _BY_USER + _TO_BY_USER,
     },
     "global": {2: "", 3: "", 4: "", 5: _SESSIONS, 6: "", 7: "", 8: "", 9: ""},
 }
@@ -100,7 +108,7 @@ on free pages. Version 4 had no catalogue and no past data. Version 5 knew no se
 sends again what its outbox held. Version 6 kept neither what was on offer nor items that were replaced.
 Version 7 kept every state as a whole, and detected within the entry that called for it: entries up to
 `at_once` are replayed so. Version 8 still did so where it detected clusters: `clusters_at_once`.
-Version 9 knew no sums of other shards.
+Version 9 had an index of decisions by user, and knew no sums of other shards.
 """
 
 DROP_EVERY = 50
@@ -181,11 +189,8 @@ class Changes:
         self.write("INSERT INTO users VALUES (?, ?)", row, name)
 
     def forget_user(self, row: int) -> None:
-        """Delete what is stored of a user; what is in the log and in earlier snapshots follows."""
+        """Delete name and past of a user; what is in the log and in earlier snapshots follows."""
         self.write("DELETE FROM users WHERE row = ?", row)
-        mine = "SELECT id FROM decisions WHERE row = ?"
-        self.write(f"DELETE FROM offers WHERE decision IN ({mine})", row)
-        self.write("DELETE FROM decisions WHERE row = ?", row)
         self.write("DELETE FROM past WHERE row = ?", row)
 
     def forget_rows(self, rows: Iterable[int], entry: int) -> None:
