@@ -363,7 +363,8 @@ class LocalNode(AssumingNode):
 
     def committed(self, changes: Changes) -> None:
         self.decisions.committed(changes)
-        self.past.committed(changes)
+        if changes.past:
+            self.past.committed(changes)
 
     def _replay(self, kind: str, source: str, body: bytes) -> None:
         self.server.in_parts = self.entry >= self._at_once.get(self.server.long_work, 0)
