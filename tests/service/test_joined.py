@@ -13,11 +13,13 @@ import httpx
 import msgspec
 import pytest
 import uvicorn
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from fclub.service.http.gate import AT_ONCE_BYTES
+from fclub.service.http.gate import AT_ONCE_BYTES, Endpoint, Gate, Guard
 from fclub.service.http.joined import Joined, JoinedProtocol
+from fclub.service.monitoring import Monitor
 from fclub.service.serve import local_app
 
 from .conftest import DIM, HTTP, TOKEN, local_settings, serving, wait_for
@@ -297,50 +299,50 @@ def test_a_long_body_is_read_as_it_comes(tmp_path: Path) -> None:
         raw.close()
 
 
-class Broken:
-    """A route that fails; what is not answered at once is left to a task."""
-
-    most_at_once = 1000
-
-    def respond(self, scope: Scope, body: bytearray, respond: Any) -> bool:
-        if body == b"later":
-            return False
-        raise RuntimeError("a fault")
-
-
 class App:
-    """With one route that is asked at once."""
+    """With one route that fails, and leaves what comes later to tasks."""
 
     def __init__(self) -> None:
-        self.at_once = {("POST", "/"): Broken()}
+        self.monitor = Monitor("local")
+        gate = Gate(HTTP, Guard(HTTP), self.monitor, when_stored=lambda stored: stored(None))
+        self.at_once = {("POST", "/"): Endpoint(gate, "/", self.answer, None, self.fail)}
+
+    async def answer(self, request: Request) -> str:
+        if await request.body() == b"later fault":
+            raise RuntimeError("somebody's name")
+        return "task"
+
+    def fail(self, body: bytes | bytearray) -> None:
+        if not body.startswith(b"later"):
+            raise KeyError("somebody's name")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [(b"content-length", b"4")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"task"})
+        await self.at_once["POST", "/"](scope, receive, send)
 
 
 def test_a_fault_is_an_answer_and_slow_readers_get_tasks() -> None:
     async def play() -> None:
-        wire = Wire()
-        config = uvicorn.Config(App(), lifespan="off", log_config=None, proxy_headers=False)
+        wire, app = Wire(), App()
+        config = uvicorn.Config(app, lifespan="off", log_config=None, proxy_headers=False)
         config.load()
         protocol = JoinedProtocol(config, ServerState(), {}, asyncio.get_running_loop())
         protocol.connection_made(cast(asyncio.Transport, wire))
-        protocol.data_received(request(b"fault", "/"))
-        await until(wire, 1)
-        assert wire.sent[0].startswith(b"HTTP/1.1 500 ")
-        protocol.data_received(request(b"later", "/"))
-        await until(wire, 2)
-        assert wire.sent[1].endswith(b"task")
+        for number, fault in enumerate((b"fault", b"later fault")):
+            protocol.data_received(request(fault, "/"))
+            await until(wire, number + 1)
+            assert wire.sent[number].startswith(b"HTTP/1.1 500 ")
+            assert wire.sent[number].endswith(b'{"error":"the server has failed"}')
+        assert [event["error"] for event in app.monitor.recent] == ["KeyError", "RuntimeError"]
+        assert all(event["place"].startswith("test_joined.py:") for event in app.monitor.recent)
+        assert "somebody" not in str(app.monitor.recent)
         protocol.pause_writing()
-        protocol.data_received(request(b"fault", "/"))
+        protocol.data_received(request(b"unread", "/"))
         for _ in range(5):
             await turn()
         assert len(wire.sent) == 2, "its task waits until the client has read"
         protocol.resume_writing()
         await until(wire, 3)
-        assert wire.sent[2].endswith(b"task")
+        assert wire.sent[2].endswith(b'"task"')
         protocol.connection_lost(ConnectionResetError())
 
     asyncio.run(play())

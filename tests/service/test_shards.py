@@ -220,6 +220,9 @@ def check_crash(client: httpx.Client) -> None:
     wait_for(lambda: client.get("/readyz").status_code == 503)
     wait_for(lambda: client.get("/readyz").status_code == 200)
     assert counts(client) == before
+    for user in before:
+        visited(client, user)
+    assert counts(client) == {user: count + 1 for user, count in before.items()}
 
 
 def command_line(process: Path) -> bytes:

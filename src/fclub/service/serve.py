@@ -23,6 +23,7 @@ from fclub.service.http.gate import Routes
 from fclub.service.http.global_app import GlobalService
 from fclub.service.http.joined import JoinedProtocol
 from fclub.service.http.local_app import LocalService
+from fclub.service.http.trunk import Branch, trunk_of
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import NatsWire, broker_of
 from fclub.service.link.wire import DirectWire, Wire, end
@@ -172,6 +173,7 @@ def serve(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     http = settings.http
     listeners = _listen(http)
+    trunk = None if http.socket is None else _listen_behind(trunk_of(http.socket))
     app, runner = make(settings)
     config = uvicorn.Config(
         app,
@@ -194,7 +196,7 @@ def serve(
     sys.setswitchinterval(SWITCH_SECONDS)
     server = _Server(config, runner.monitor)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as loop:
-        loop.run(_serve(server, app, runner, listeners, reread))
+        loop.run(_serve(server, app, runner, listeners, trunk, reread))
 
 
 def _listen(http: Http) -> list[socket.socket]:
@@ -256,7 +258,12 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(
-    server: _Server, app: Routes, runner: Runner, listeners: list[socket.socket], reread: Reread
+    server: _Server,
+    app: Routes,
+    runner: Runner,
+    listeners: list[socket.socket],
+    trunk: socket.socket | None,
+    reread: Reread,
 ) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -272,6 +279,8 @@ async def _serve(
             gc.freeze()
             gc.set_threshold(GARBAGE_AFTER)
             loop.add_signal_handler(signal.SIGHUP, reread)
+            if trunk is not None:
+                await loop.create_unix_server(lambda: Branch(app.at_once), sock=trunk)
             for listener in listeners:
                 runner.monitor.event("listening", address=_address(listener))
             assert runner.failure is not None

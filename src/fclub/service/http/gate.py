@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, TypeVar
 
 import msgspec
@@ -57,9 +60,12 @@ STATUS: tuple[tuple[type[FclubError], int], ...] = (
 FAILED = 500
 """The status of any other error."""
 
+FAILURE = "the server has failed"
+
 Body = TypeVar("Body")
+Bytes = bytes | bytearray
 Answer = Callable[[Request], Awaitable[Any]]
-AtOnce = Callable[[bytearray], Any]
+AtOnce = Callable[[Bytes], Any]
 """What a route answers to a body without waiting for anything but the disk; None if it cannot."""
 
 Respond = Callable[[int, bytes], None]
@@ -161,7 +167,7 @@ class Routes(Router):
 
 
 class Endpoint:
-    """A route as a plain ASGI application: errors are already answers, so no wrapper is needed."""
+    """A route as a plain ASGI application: all errors are already answers, so no wrapper is needed."""
 
     def __init__(
         self, gate: Gate, path: str, answer: Answer, role: str | None, at_once: AtOnce | None
@@ -178,7 +184,7 @@ class Endpoint:
         """Bytes of a body that is read before it is looked at."""
         return min(AT_ONCE_BYTES, self._gate.http.max_body_bytes)
 
-    def respond(self, scope: Scope, body: bytearray, respond: Respond) -> bool:
+    def respond(self, scope: Scope, body: Bytes, respond: Respond) -> bool:
         """Answer without a task, once what was done is on disk; False if that is not possible."""
         assert self._at_once is not None
         start = time.perf_counter()
@@ -188,7 +194,7 @@ class Endpoint:
                 self._gate.admit(scope, self._role)
             self._gate.check_size(len(body))
             value = self._at_once(body)
-        except FclubError as error:
+        except Exception as error:
             self._refuse(scope, respond, start, error)
             return True
         if value is None:
@@ -206,10 +212,23 @@ class Endpoint:
         self._gate.when_stored(stored)
         return True
 
-    def _refuse(self, scope: Scope, respond: Respond, start: float, error: FclubError) -> None:
-        status = status_of(error)
+    def _refuse(self, scope: Scope, respond: Respond, start: float, error: Exception) -> None:
+        reason, status = self._refusal(error)
         self._note(scope, status, time.perf_counter() - start)
-        respond(status, _encoder.encode({"error": str(error)}))
+        respond(status, _encoder.encode({"error": reason}))
+
+    def _refusal(self, error: Exception) -> tuple[str, int]:
+        """Reason and status. Of a fault of this program no words are logged: they may hold data."""
+        match error:
+            case FclubError():
+                return str(error), status_of(error)
+            case ClientDisconnect():
+                return "the client went away", 400
+        last = extract_tb(error.__traceback__)[-1]
+        place = f"{Path(last.filename).name}:{last.lineno}"
+        kind = type(error).__name__
+        self._gate.monitor.event("a request has failed", logging.ERROR, error=kind, place=place)
+        return FAILURE, FAILED
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         self._traffic.add(status, seconds)
@@ -223,10 +242,9 @@ class Endpoint:
             if self._role is not None and ADMITTED not in scope:
                 self._gate.admit(scope, self._role)
             value = await self._answer(request)
-        except FclubError as error:
-            value, status = {"error": str(error)}, status_of(error)
-        except ClientDisconnect:
-            value, status = {"error": "the client went away"}, 400
+        except Exception as error:
+            reason, status = self._refusal(error)
+            value = {"error": reason}
         whole = value if isinstance(value, Response) else None
         if whole is not None:
             status = whole.status_code
@@ -342,7 +360,7 @@ class Gate:
             raise TooLarge(f"the body may have {self.http.max_body_bytes} bytes")
 
 
-def decoded(data: bytearray, decoder: msgspec.json.Decoder[Body]) -> Body:
+def decoded(data: Bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
     """The body of a request."""
     try:
         return decoder.decode(data)

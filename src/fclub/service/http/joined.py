@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from fclub.service.http.gate import FAILED, Endpoint
+from fclub.service.http.gate import Endpoint
 
 
 class Joined:
@@ -107,14 +107,9 @@ class JoinedProtocol(HttpToolsProtocol):
         An answer begins the next request: a long row of refusals would each be within the one before.
         """
         cycle, respond = held.cycle, partial(self._respond, held.cycle)
-        self._asking, answered = True, True
-        try:
-            answered = held.endpoint.respond(cast(Scope, cycle.scope), cycle.body, respond)
-        except Exception:
-            self.logger.exception("a request has failed")
-            respond(FAILED, b'{"error":"the server has failed"}')
-        finally:
-            self._asking = False
+        self._asking = True
+        answered = held.endpoint.respond(cast(Scope, cycle.scope), cycle.body, respond)
+        self._asking = False
         if not answered:
             super()._start_asgi_task(cycle, held.app)  # type: ignore[arg-type]
 

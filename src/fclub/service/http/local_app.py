@@ -19,7 +19,7 @@ from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import LocalView
 from fclub.service.http import api
 from fclub.service.http.choosing import Chooser
-from fclub.service.http.gate import ADMIN, Gate, Guard, Routes, decoded, json_response, status_of
+from fclub.service.http.gate import ADMIN, Bytes, Gate, Guard, Routes, decoded, json_response, status_of
 from fclub.service.http.pages import Dashboard
 from fclub.service.http.shop import Shop
 from fclub.service.monitoring import Monitor
@@ -81,13 +81,13 @@ class LocalService:
         await self.runner.commit()
         return answer
 
-    def recommend_at_once(self, body: bytearray) -> api.Recommended | None:
+    def recommend_at_once(self, body: Bytes) -> api.Recommended | None:
         """None where items have to be looked for."""
         answer = self._change(self.chooser.at_once, decoded(body, _recommend))
         self.monitor.traffic.decisions += answer is not None
         return answer
 
-    def feedback_at_once(self, body: bytearray) -> api.Learned:
+    def feedback_at_once(self, body: Bytes) -> api.Learned:
         return self._change(self._learn, decoded(body, _feedback))
 
     async def feedback(self, request: Request) -> api.Learned:

@@ -85,9 +85,8 @@ class LocalNode(AssumingNode):
         place = Place(name, self, noise, ledger, rng)
         self.server = family.local_server(place, family.users(0), live=True)
         self.books = Books(ledger, store)
-        types = int(store.get("at_once") or 0)
-        clusters = max(types, int(store.get("clusters_at_once") or 0))
-        self._at_once = {TYPES: types, CLUSTERS: clusters}
+        types, clusters = (int(store.get(key) or 0) for key in ("at_once", "clusters_at_once"))
+        self._at_once = {TYPES: types, CLUSTERS: max(types, clusters)}
         self.feedbacks = 0
         self.catalogue = Catalogue(store, family.shape.dim, keep=uniform > 0.0)
         self.books.compare(self._recover())
@@ -275,9 +274,9 @@ class LocalNode(AssumingNode):
         self.channel.applied(payload)
 
     def _values(self) -> dict[str, Any]:
-        values = {"channel": self.channel.state(), "feedbacks": self.feedbacks}
-        values |= {"paused": self.paused, "era": self.era}
-        return values | {"entries": self.books.entries, "messages": self.books.sent}
+        own = {"feedbacks": self.feedbacks, "paused": self.paused, "era": self.era}
+        books = {"entries": self.books.entries, "messages": self.books.sent}
+        return {"channel": self.channel.state()} | own | books
 
     def _take_up(self, values: dict[str, Any]) -> None:
         self.feedbacks, self.era = int(values.pop("feedbacks")), int(values.pop("era", 0))

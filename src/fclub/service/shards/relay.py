@@ -1,17 +1,24 @@
-"""HTTP/1.1 passed on to servers behind Unix sockets, over connections that are kept open."""
+"""HTTP/1.1 passed on to servers behind Unix sockets, over connections that are kept open.
+
+Short requests for one server travel together, as `trunk` messages.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from typing import NamedTuple, Protocol, cast
 
 import httptools
 import msgspec
 
 from fclub.errors import Gone
+from fclub.service.http.gate import AT_ONCE_BYTES
+from fclub.service.http.trunk import Trunk, trunk_of
 
 HEADER_BYTES = 1 << 16
 WAITING = 16
@@ -23,22 +30,27 @@ PATIENCE = 64
 HOP = {b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"expect", b"upgrade"}
 """Headers that are about one connection, not about the request."""
 
-PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"} | {
-    413: "Content Too Large",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
+LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+
+NOT_FOUND = 404
 
 Sink = Callable[[bytes], None]
 
 
 class Request(NamedTuple):
-    """`target` is the path with its query; `headers` are without those of one connection."""
+    """`target` is the path with its query; `headers` are without those of one connection.
+
+    Their names are in small letters.
+    """
 
     method: bytes
     target: bytes
     headers: list[tuple[bytes, bytes]]
     body: bytes
+
+    @property
+    def authorization(self) -> bytes:
+        return next((value for name, value in self.headers if name == b"authorization"), b"")
 
     def encoded(self) -> bytes:
         lines = [b"%b %b HTTP/1.1\r\n" % (self.method, self.target)]
@@ -56,8 +68,7 @@ class Answer(NamedTuple):
 
 
 def answer_of(status: int, body: bytes, kind: bytes = b"application/json") -> Answer:
-    head = f"HTTP/1.1 {status} {PHRASES.get(status, '')}\r\n".encode()
-    head += b"content-type: %b\r\ncontent-length: %d\r\n\r\n" % (kind, len(body))
+    head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n\r\n" % (LINES[status], kind, len(body))
     return Answer(status, body, head + body)
 
 
@@ -124,6 +135,8 @@ class Server:
     def __init__(self, name: str, socket: str) -> None:
         self.name, self.socket = name, socket
         self._idle: list[Connection] = []
+        self._trunk: Trunk | None = None
+        self._joining: asyncio.Task[None] | None = None
 
     async def ask(self, request: Request) -> Answer:
         """The whole answer."""
@@ -143,24 +156,27 @@ class Server:
         except asyncio.CancelledError:
             connection.transport.abort()
             raise
-        self.give(connection)
+        self._idle.append(connection)
         return status
 
-    def take(self) -> Connection | None:
-        """An idle connection, which comes back with `give`."""
+    def trunk(self) -> Trunk | None:
+        """For short requests; while there is no connection one is made."""
+        if self._trunk is not None and not self._trunk.transport.is_closing():
+            return self._trunk
+        if self._joining is None or self._joining.done():
+            self._joining = asyncio.create_task(self._join())
+        return None
+
+    async def _join(self) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):
+            _, self._trunk = await loop.create_unix_connection(Trunk, trunk_of(self.socket))
+
+    async def _connection(self) -> Connection:
         while self._idle:
             connection = self._idle.pop()
             if connection.usable:
                 return connection
-        return None
-
-    def give(self, connection: Connection) -> None:
-        self._idle.append(connection)
-
-    async def _connection(self) -> Connection:
-        idle = self.take()
-        if idle is not None:
-            return idle
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_unix_connection(Connection, self.socket)
@@ -170,7 +186,12 @@ class Server:
 
 
 class Handler(Protocol):
-    """Answers requests. One that a single server answers as it is needs no task of its own."""
+    """Answers requests. One that a single server answers as it is needs no task of its own.
+
+    What that server does not find is looked for elsewhere, unless the handler is `sure`.
+    """
+
+    sure: bool
 
     def direct(self, request: Request) -> Server | None: ...
 
@@ -187,8 +208,7 @@ class Front(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._requests: deque[tuple[Request, bool]] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._passing: Connection | None = None
-        self._written = False
+        self._asking = self._written = False
         self._begin()
 
     def _begin(self) -> None:
@@ -202,8 +222,6 @@ class Front(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._task is not None:
             self._task.cancel()
-        if self._passing is not None:
-            self._passing.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -222,7 +240,7 @@ class Front(asyncio.Protocol):
         if self._size > HEADER_BYTES:
             self._end(431, "the headers are too long")
         elif key not in HOP:
-            self._headers.append((name, value))
+            self._headers.append((key, value))
         elif key == b"expect":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -247,7 +265,7 @@ class Front(asyncio.Protocol):
         self._begin()
         if len(self._requests) >= WAITING:
             self.transport.pause_reading()
-        if self._task is None and self._passing is None:
+        if self._task is None and not self._asking:
             self._next()
 
     def _next(self) -> None:
@@ -257,25 +275,28 @@ class Front(asyncio.Protocol):
             return
         request, keep = self._requests.popleft()
         self._written = False
-        server = self._handler.direct(request)
-        connection = None if server is None else server.take()
-        if server is None or connection is None:
-            self._task = asyncio.create_task(self._answer(request, keep))
+        short = len(request.body) <= AT_ONCE_BYTES
+        server = self._handler.direct(request) if short else None
+        trunk = None if server is None else server.trunk()
+        if trunk is None:
+            self._begin_task(request, keep)
             return
-        self._passing = connection
-        done = connection.exchange(request.encoded(), self._write)
-        done.add_done_callback(partial(self._passed, server, connection, keep))
+        self._asking = True
+        told = partial(self._told, request, keep)
+        trunk.ask(request.target.decode(), request.authorization, request.body, told)
 
-    def _passed(
-        self, server: Server, connection: Connection, keep: bool, done: asyncio.Future[int]
-    ) -> None:
-        self._passing = None
-        error = done.exception()
-        if error is None:
-            server.give(connection)
+    def _told(self, request: Request, keep: bool, status: int, body: bytes) -> None:
+        self._asking = False
+        if self.transport.is_closing():
+            return
+        if status == NOT_FOUND and not self._handler.sure:
+            self._begin_task(request, keep)
         else:
-            self._fail(error)
-        self._go_on(keep)
+            self._write(answer_of(status, body).raw)
+            self._go_on(keep)
+
+    def _begin_task(self, request: Request, keep: bool) -> None:
+        self._task = asyncio.create_task(self._answer(request, keep))
 
     async def _answer(self, request: Request, keep: bool) -> None:
         try:

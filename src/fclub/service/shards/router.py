@@ -67,6 +67,7 @@ class Router:
 
     def __init__(self, homes: Homes, shards: Sequence[Server]) -> None:
         self.homes, self.shards = homes, shards
+        self.sure = len(homes.counts) == 1
         self._known: dict[str, int] = {}
         self._routes: dict[tuple[bytes, str], Callable[[Request, Sink], Awaitable[None]]] = {
             (b"POST", "/v1/recommend"): self._recommend,
@@ -82,12 +83,13 @@ class Router:
         }
 
     def direct(self, request: Request) -> Server | None:
-        """The shard that alone can know what this is about, if no other has to be asked first."""
-        if len(self.homes.counts) > 1 or request.method != b"POST":
+        """The shard that knows what this is about, if no other has to be asked first."""
+        if request.method != b"POST":
             return None
         try:
             if request.target == b"/v1/recommend":
-                return self.shards[self.homes.places(_who.decode(request.body).user)[0]]
+                place = self._place(_who.decode(request.body).user)
+                return None if place is None else self.shards[place]
             if request.target == b"/v1/feedback":
                 return self.shards[int(_which.decode(request.body).decision[-2:], 16)]
         except (msgspec.MsgspecError, ValueError, IndexError):
@@ -141,12 +143,15 @@ class Router:
         except msgspec.MsgspecError:
             return []
 
+    def _place(self, user: str) -> int | None:
+        """Where a user is at home, unless it has to be asked for."""
+        newest, *older = self.homes.places(user)
+        return self._known.get(user) if older else newest
+
     async def _home(self, user: str, request: Request) -> int:
         """A user is asked for where it may have been put under another number of shards."""
         newest, *older = self.homes.places(user)
-        if not older:
-            return newest
-        found = self._known.get(user)
+        found = self._place(user)
         if found is None:
             found = await self._search(user, older, newest, request)
             if len(self._known) >= REMEMBERED:

@@ -1,0 +1,153 @@
+"""Short requests of a moment as one message, from the router of a site to a shard, and back.
+
+HTTP costs a shard as much as to answer, mostly for system calls and a parser that serve one request
+each. A route that answers at once needs only a body and who asks; what comes together travels together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import TypeVar, cast
+
+import msgspec
+from starlette.types import Message, Scope
+
+from fclub.service.http.gate import FAILED, Endpoint, Respond
+
+LENGTH_BYTES = 4
+LOST = 503
+
+
+def trunk_of(socket: str) -> str:
+    """Where a server behind a Unix socket takes such messages."""
+    return f"{socket}.trunk"
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A POST to a route; `number` is the asker's."""
+
+    number: int
+    path: str
+    authorization: bytes
+    body: bytes
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Status and JSON of the answer to the request of that number."""
+
+    number: int
+    status: int
+    body: bytes
+
+
+_asked = msgspec.msgpack.Decoder(list[Asked])
+_told = msgspec.msgpack.Decoder(list[Told])
+_encoder = msgspec.msgpack.Encoder()
+
+One = TypeVar("One", Asked, Told)
+
+
+class _End(asyncio.Protocol):
+    """One end of a connection; what is put within a turn of the event loop leaves as one message."""
+
+    transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._leaving: list[Asked | Told] = []
+        self._loop = asyncio.get_running_loop()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def _put(self, one: Asked | Told) -> None:
+        if not self._leaving:
+            self._loop.call_soon(self._send)
+        self._leaving.append(one)
+
+    def _send(self) -> None:
+        leaving, self._leaving = self._leaving, []
+        if not self.transport.is_closing():
+            data = _encoder.encode(leaving)
+            self.transport.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+
+    def _read(self, data: bytes, decoder: msgspec.msgpack.Decoder[list[One]]) -> list[One]:
+        """What whole messages hold, of all that was received so far."""
+        self._received += data
+        found: list[One] = []
+        start = 0
+        with memoryview(self._received) as received:
+            while len(received) >= (first := start + LENGTH_BYTES):
+                end = first + int.from_bytes(received[start:first], "big")
+                if len(received) < end:
+                    break
+                found += decoder.decode(received[first:end])
+                start = end
+        del self._received[:start]
+        return found
+
+
+class Trunk(_End):
+    """The router's end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: dict[int, Respond] = {}
+        self._number = 0
+
+    def ask(self, path: str, authorization: bytes, body: bytes, respond: Respond) -> None:
+        """Have this called with the answer, which is a refusal if the connection is lost."""
+        self._number += 1
+        self._asked[self._number] = respond
+        self._put(Asked(self._number, path, authorization, body))
+
+    def data_received(self, data: bytes) -> None:
+        for told in self._read(data, _told):
+            self._asked.pop(told.number)(told.status, told.body)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        lost, self._asked = self._asked, {}
+        for respond in lost.values():
+            respond(LOST, b'{"error":"the connection was lost"}')
+
+
+class Branch(_End):
+    """The shard's end; `at_once` are routes by method and path."""
+
+    def __init__(self, at_once: Mapping[tuple[str, str], Endpoint]) -> None:
+        super().__init__()
+        self._at_once = at_once
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def data_received(self, data: bytes) -> None:
+        for asked in self._read(data, _asked):
+            self._answer(asked)
+
+    def _answer(self, asked: Asked) -> None:
+        endpoint = self._at_once["POST", asked.path]
+        headers = [(b"authorization", asked.authorization)]
+        scope = {"type": "http", "method": "POST", "path": asked.path, "headers": headers}
+        if not endpoint.respond(scope, asked.body, partial(self._tell, asked.number)):
+            task = self._loop.create_task(self._work(endpoint, scope, asked))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _tell(self, number: int, status: int, body: bytes) -> None:
+        self._put(Told(number, status, body))
+
+    async def _work(self, endpoint: Endpoint, scope: Scope, asked: Asked) -> None:
+        """What cannot be answered at once, as a server would have it done."""
+        status, parts = FAILED, list[bytes]()
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": asked.body}
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            parts.append(message.get("body", b""))
+
+        await endpoint(scope, receive, send)
+        self._tell(asked.number, status, b"".join(parts))
