@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.protocol.alone import USERS, Alone
+from tests.protocol.alone import DIM, USERS, Alone
 
 from fclub.errors import InvalidMessage
 from fclub.protocol.plus.site import Site
 from fclub.protocol.plus.type_messages import write_sums
-from fclub.protocol.plus.user_local import UserLocal
+from fclub.protocol.plus.user_local import TELL_AFTER, UserLocal
 from fclub.protocol.seam import Heard
 
 SLOTS: dict[str, Any] = {"unit": "user", "level": "transcript"}
@@ -118,22 +118,51 @@ def test_a_server_with_few_users_neither_tells_nor_hears() -> None:
 
 
 def test_a_forgotten_user_is_in_no_sums_that_are_told() -> None:
-    """A phase makes new sums at once where others miss them, and says that older ones are outdated."""
-    alone, other = shard(1), shard(2)
+    """A phase makes new sums soon where others miss them, and says that older ones are outdated."""
+    alone, other = shard(1, ratio=9.0), shard(2)
     before = told_by(alone)
     assert other.server.hear(0, before) is Heard.NEWS
     alone.server.forget(3)
     assert alone.server.told == b""
     assert not alone.server.busy, "nobody misses them"
     alone.server.hear(1, told_by(other))
-    alone.server.forget(4)
-    alone.finish()
+    alone.visit(TELL_AFTER)
+    assert alone.server.told == b""
+    for row in (4, 5):
+        alone.server.forget(row)
+        alone.visit(TELL_AFTER - 1)
+        assert alone.server.told == b"", "one more may be forgotten"
+    again = Alone("cdp-fclub-plus", **(SLOTS | {"ratio": 9.0})).twin_of(alone)
+    for one in (alone, again):
+        one.visit(1)
+    assert again.same_as(alone)
     assert other.server.hear(0, told_by(alone)) is Heard.INSTEAD
     assert other.server.hear(0, told_by(alone)) is Heard.NOTHING
     assert other.server.hear(0, b"") is Heard.INSTEAD
     assert other.server.heard == []
     users, forgotten, _ = msgspec.msgpack.decode(told_by(alone))
-    assert (users, forgotten) == (USERS, 2)
+    assert (users, forgotten) == (USERS, 3)
+    assert Site(4, DIM).hear(0, before) is Heard.NEWS
+
+
+def test_sums_of_a_shard_that_was_restored_take_the_place_of_later_ones() -> None:
+    alone = shard(1)
+    earlier = told_by(alone)
+    alone.server.forget(3)
+    grown(alone).sums = grown(shard(1)).sums
+    site = Site(4, DIM)
+    assert site.hear(0, told_by(alone)) is Heard.NEWS
+    assert site.hear(0, earlier) is Heard.INSTEAD
+
+
+def test_sums_of_an_older_file_are_not_told() -> None:
+    """They may hold users who were forgotten."""
+    first = shard(1)
+    arrays, values = first.server.state()
+    del values["forgotten"]
+    second = Alone("cdp-fclub-plus", **SLOTS)
+    second.server.restore(arrays, values)
+    assert second.server.told == b""
 
 
 def test_users_of_shards_are_not_counted_in_releases_as_well() -> None:

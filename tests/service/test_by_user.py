@@ -94,15 +94,64 @@ def test_a_clock_that_was_set_back_loses_nothing(shop: Shop, monkeypatch: pytest
     shop.check()
 
 
+def test_few_decisions_after_the_clock_was_set_back_are_found_after_two_restarts(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer than a batch, so that nothing but the first of them can say that there are any."""
+    for number in range(3 * BATCH):
+        shop.show(number % USERS)
+    shop.commit()
+    now = time.time()
+    for back in (3600.0, 3500.0, 3400.0, 0.0):
+        monkeypatch.setattr(time, "time", lambda back=back: now - back)
+        shop.crash()
+        shop.check()
+        shop.show(1)
+        shop.commit()
+    shop.decisions.delete_user(1, shop.changes)
+    shop.commit()
+    shop.check()
+
+
+def test_a_decision_without_a_reward_is_looked_at_also_after_the_clock_was_set_back(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    for back in (0.0, 3600.0):
+        monkeypatch.setattr(time, "time", lambda back=back: now - back)
+        shop.crash()
+        shop.show(1)
+        shop.commit()
+        (key,) = shop.decisions.open_before(now - back + 1.0)
+        shop.decisions.looked_at(key, shop.changes)
+        shop.commit()
+        assert shop.decisions.open_before(now - back + 1.0) == []
+
+
+def test_decisions_astray_are_counted(shop: Shop) -> None:
+    for number in range(5 * BATCH):
+        shop.show(number % USERS)
+    shop.commit()
+    assert shop.decisions.astray() == 0
+    gone = "SELECT decision FROM by_user WHERE row = 2 LIMIT 3"
+    shop.store.write([(f"DELETE FROM by_user WHERE decision IN ({gone})", ())])
+    shop.store.write([("INSERT INTO by_user VALUES (1, x'00')", ())])
+    assert shop.decisions.astray() == 4
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_they_are_those_of_a_search(
     shop: Shop, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where the clock is set forth and back, while the shop runs and before it begins."""
     rng, clock = np.random.default_rng(seed), 2e9
     monkeypatch.setattr(time, "time", lambda: clock)
     for _ in range(400):
         clock += float(rng.exponential(0.002))
-        match rng.choice(["show", "commit", "crash", "old", "user"], p=[0.6, 0.3, 0.03, 0.04, 0.03]):
+        kinds = {"show": 0.55, "commit": 0.3, "crash": 0.05, "old": 0.04, "user": 0.03, "clock": 0.03}
+        match rng.choice([*kinds], p=[*kinds.values()]):
+            case "clock":
+                clock += float(rng.choice([-1000.0, -30.0, -1.0, 0.01, 100.0]))
             case "show":
                 for _ in range(rng.integers(1, 12)):
                     shop.show(int(rng.integers(USERS)))
@@ -123,3 +172,4 @@ def test_whatever_happens_they_are_those_of_a_search(
     shop.commit()
     shop.check()
     assert shop.left() == [0, 0]
+    assert shop.decisions.astray() == 0

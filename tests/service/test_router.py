@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 import uvicorn
+import uvloop
 
 from fclub.service.http.joined import JoinedProtocol
-from fclub.service.http.trunk import Branch, trunk_of
+from fclub.service.http.trunk import branches, trunk_of
+from fclub.service.monitoring import Monitor
 from fclub.service.serve import local_app
+from fclub.service.shards.front import UNREAD_BYTES, Front
 from fclub.service.shards.homes import Homes
-from fclub.service.shards.relay import Front, Server
+from fclub.service.shards.relay import Request, Server, Sink, answer_of
 from fclub.service.shards.router import Router
 
 from .conftest import DIM, HTTP, TOKEN, local_settings
@@ -33,7 +39,9 @@ class Client:
         self._reader, self.writer = reader, writer
 
     def say(self, path: str, value: object, close: bool = False) -> None:
-        body = json.dumps(value).encode()
+        self.write(path, json.dumps(value).encode(), close)
+
+    def write(self, path: str, body: bytes, close: bool = False) -> None:
         last = "Connection: close\r\n" if close else ""
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAUTHORIZATION: Bearer {TOKEN}\r\n{last}"
         self.writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -41,6 +49,8 @@ class Client:
     async def hear(self) -> tuple[int, Any]:
         async with asyncio.timeout(60):
             head = await self._reader.readuntil(b"\r\n\r\n")
+            self.closes = b"\r\nconnection: close\r\n" in head
+            assert b"\r\ndate: " in head
             lines = head.decode().lower().split("\r\n")
             (length,) = [int(line[16:]) for line in lines if line.startswith("content-length: ")]
             return int(lines[0].split()[1]), json.loads(await self._reader.readexactly(length))
@@ -60,7 +70,6 @@ class Client:
 @dataclass
 class Site:
     router: Router
-    branches: dict[int, Branch]
     connect: Callable[[], Awaitable[Client]]
 
     async def joined(self) -> None:
@@ -71,37 +80,34 @@ class Site:
 
 
 @asynccontextmanager
-async def shard(folder: Path, number: int, branches: dict[int, Branch]) -> AsyncIterator[Server]:
+async def shard(folder: Path, number: int, **http: Any) -> AsyncIterator[Server]:
     """An ordinary local server behind a socket."""
     (folder / str(number)).mkdir()
-    app, _ = local_app(local_settings(folder / str(number), shard=number))
+    limits = msgspec.structs.replace(HTTP, **http)
+    app, _ = local_app(local_settings(folder / str(number), shard=number, http=limits))
     path = str(folder / f"{number}.socket")
     config = uvicorn.Config(
         app, http=JoinedProtocol, uds=path, lifespan="off", log_config=None, proxy_headers=False
     )
 
-    def branch() -> Branch:
-        branches[number] = Branch(app.at_once)
-        return branches[number]
-
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(trunk_of(path))
     async with app.lifespan_context(app):
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve())
-        many = await asyncio.get_running_loop().create_unix_server(branch, trunk_of(path))
-        while not server.started:
-            await asyncio.sleep(0.001)
-        yield Server(f"shard-{number}", path)
-        many.close()
-        server.should_exit = True
+        async with branches(app, listener):
+            while not server.started:
+                await asyncio.sleep(0.001)
+            yield Server(f"shard-{number}", path)
+            server.should_exit = True
         await serving
 
 
 @asynccontextmanager
-async def site(folder: Path, counts: list[int]) -> AsyncIterator[Site]:
-    branches: dict[int, Branch] = {}
+async def site(folder: Path, counts: list[int], **http: Any) -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
-        shards = [await stack.enter_async_context(shard(folder, k, branches)) for k in (0, 1)]
-        router = Router(Homes(counts), shards)
+        shards = [await stack.enter_async_context(shard(folder, k, **http)) for k in (0, 1)]
+        router = Router(Homes(counts), shards, Monitor("site"))
         loop = asyncio.get_running_loop()
         front = await loop.create_server(lambda: Front(router, HTTP.max_body_bytes), "127.0.0.1", 0)
         port, clients = front.sockets[0].getsockname()[1], list[Client]()
@@ -110,14 +116,10 @@ async def site(folder: Path, counts: list[int]) -> AsyncIterator[Site]:
             clients.append(Client(*await asyncio.open_connection("127.0.0.1", port)))
             return clients[-1]
 
-        yield Site(router, branches, connect)
+        yield Site(router, connect)
         for client in clients:
             client.writer.close()
         front.close()
-        for server in shards:
-            trunk = server.trunk()
-            if trunk is not None:
-                trunk.transport.close()
 
 
 @pytest.mark.parametrize("counts", [[2], [1, 2]])
@@ -144,7 +146,7 @@ def test_requests_in_a_row_are_answered_in_their_order(tmp_path: Path, counts: l
                 told = await client.ask("/v1/feedback", {"decision": decision, "reward": 1.0})
                 assert told == (200, {"counted": True})
 
-    asyncio.run(play())
+    uvloop.run(play())
 
 
 def test_a_decision_of_before_the_shards_is_looked_for_at_all_of_them(tmp_path: Path) -> None:
@@ -159,25 +161,165 @@ def test_a_decision_of_before_the_shards_is_looked_for_at_all_of_them(tmp_path: 
             told = {"decision": shown["decision"], "reward": 1.0}
             assert await client.ask("/v1/feedback", told) == (200, {"counted": True})
 
-    asyncio.run(play())
+    uvloop.run(play())
 
 
 def test_a_shard_that_is_lost_is_a_refusal_until_it_is_found_again(tmp_path: Path) -> None:
     async def play() -> None:
         async with site(tmp_path, [2]) as there:
             await there.joined()
-            client = await there.connect()
-            shown = [(await client.recommend(user))[1]["decision"] for user in USERS]
-            for number in (0, 1):
-                there.branches[number].transport.abort()
-            again = [await client.recommend(user) for user in USERS]
-            assert {status for status, _ in again} <= {200, 503}
+            clients = [await there.connect() for _ in USERS]
+            shown = [(await clients[0].recommend(user))[1]["decision"] for user in USERS]
+            for client, user in zip(clients, USERS, strict=True):
+                client.say("/v1/recommend", {"user": user, "items": ITEMS})
+            for server in there.router.shards:
+                trunk = server.trunk()
+                assert trunk is not None
+                trunk.transport.abort()
+            assert {(await client.hear())[0] for client in clients} <= {200, 503}
             await there.joined()
             for decision in shown:
                 told = {"decision": decision, "reward": 1.0}
-                assert await client.ask("/v1/feedback", told) == (200, {"counted": True})
+                assert await clients[0].ask("/v1/feedback", told) == (200, {"counted": True})
 
-    asyncio.run(play())
+    uvloop.run(play())
+
+
+def test_a_listener_that_nobody_has_joined_yet_stays(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with site(tmp_path, [2]) as there:
+            gc.collect()
+            await there.joined()
+
+    uvloop.run(play())
+
+
+def test_what_cannot_be_read_is_refused_in_its_turn_and_disturbs_nobody(tmp_path: Path) -> None:
+    """A field as deep as a decoder goes, text that is none, a body that is too long."""
+    deep = b'{"user": "ann", "x": ' + b"[" * 5000
+    odd = [(deep, 422), (b'{"user": "J\xf6rg"}', 400), (b" " * (HTTP.max_body_bytes + 1), 413)]
+
+    async def play() -> None:
+        async with site(tmp_path, [2]) as there:
+            await there.joined()
+            victims = [await there.connect() for _ in range(6)]
+            for path in ("/v1/recommend", "/v1/feedback", "/v1/recommend/batch"):
+                for body, status in odd:
+                    for _ in range(3):
+                        attacker = await there.connect()
+                        attacker.say("/v1/recommend", {"user": "ann", "items": ITEMS})
+                        attacker.write(path, body)
+                        assert (await attacker.hear())[0] == 200
+                        expected = {status, 400, 422} if status != 413 else {413}
+                        assert (await attacker.hear())[0] in expected
+                    for victim, user in zip(victims, USERS, strict=False):
+                        victim.say("/v1/recommend", {"user": user, "items": ITEMS})
+                    assert {(await victim.hear())[0] for victim in victims} == {200}
+            client = await there.connect()
+            client.writer.write(b"GET /shards/" + b"1" * 5000 + b"/readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await client.hear())[0] == 404
+
+    uvloop.run(play())
+
+
+def test_an_unknown_decision_is_admitted_once_by_each_shard(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with site(tmp_path, [1, 2], max_requests_per_second=4) as there:
+            await there.joined()
+            client = await there.connect()
+            told = {"decision": "0" * 32, "reward": 1.0}
+            assert [(await client.ask("/v1/feedback", told))[0] for _ in range(4)] == [404] * 4
+
+    uvloop.run(play())
+
+
+class Plain:
+    """A handler that says in which turn it was asked."""
+
+    asked = 0
+
+    def direct(self, request: Request) -> None:
+        return None
+
+    async def handle(self, request: Request, sink: Sink) -> None:
+        self.asked += 1
+        sink(answer_of(200, b"%d" % self.asked).raw)
+
+    async def sought(self, *_: Any) -> None:
+        raise AssertionError
+
+    def fault(self, error: Exception) -> None:
+        raise error
+
+
+class Wire:
+    """A transport that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.reading, self.unread = True, 0
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return not self.sent and self.unread > 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def abort(self) -> None:
+        self.sent.clear()
+
+
+def test_who_does_not_read_is_neither_answered_nor_heard() -> None:
+    async def play() -> None:
+        wire, handler = Wire(), Plain()
+        front = Front(handler, 1000)
+        front.connection_made(cast(asyncio.Transport, wire))
+        front.pause_writing()
+        front.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 40)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (handler.asked, wire.sent, wire.reading) == (0, [], False)
+        front.resume_writing()
+        async with asyncio.timeout(60):
+            while len(wire.sent) < 40:
+                await asyncio.sleep(0)
+        assert [int(answer.rpartition(b"\r\n")[2]) for answer in wire.sent] == [*range(1, 41)]
+        assert wire.reading
+        wire.unread = UNREAD_BYTES + 1
+        front.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert wire.sent == [], "what is not read is given up"
+
+    uvloop.run(play())
+
+
+def test_a_server_that_stops_answers_what_has_come(tmp_path: Path) -> None:
+    async def play() -> None:
+        told: list[int] = []
+        async with shard(tmp_path, 0) as server:
+            while (trunk := server.trunk()) is None:
+                await asyncio.sleep(0.001)
+            authorization = f"Bearer {TOKEN}".encode()
+            body = json.dumps({"user": "ann", "items": ITEMS}).encode()
+            for _ in range(50):
+                trunk.ask("/v1/recommend", authorization, body, lambda status, _: told.append(status))
+            while not told:
+                await asyncio.sleep(0.001)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert told == [200] * 50
+
+    uvloop.run(play())
 
 
 def test_clients_that_go_or_say_goodbye_leave_nothing_behind(tmp_path: Path) -> None:
@@ -192,6 +334,7 @@ def test_clients_that_go_or_say_goodbye_leave_nothing_behind(tmp_path: Path) -> 
             last = await there.connect()
             last.say("/v1/recommend", {"user": "ann", "items": ITEMS}, close=True)
             assert (await last.hear())[0] == 200
+            assert last.closes
             assert await last.ended()
             client = await there.connect()
             assert (await client.recommend("ann"))[0] == 200
@@ -201,4 +344,4 @@ def test_clients_that_go_or_say_goodbye_leave_nothing_behind(tmp_path: Path) -> 
             assert (await client.hear())[0] == 400
             assert await client.ended()
 
-    asyncio.run(play())
+    uvloop.run(play())

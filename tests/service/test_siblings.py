@@ -198,7 +198,7 @@ def test_a_restored_store_tells_nothing_of_later(site: tuple[Shard, Shard], tmp_
     one.node = one.opened()
 
 
-@pytest.mark.parametrize("stores", [["other.db"], ["site.db", "other.db"], []])
+@pytest.mark.parametrize("stores", [["other.db"], ["site.db", "other.db"], ["site.db"] * 2, []])
 def test_stores_of_shards_have_to_be_in_their_places(stores: list[str]) -> None:
     given: dict[str, Any] = {"model": MODEL, "store": "site.db", "shard_stores": stores, "shard": 1}
     if stores:
@@ -223,3 +223,14 @@ def test_forgetting_over_http_takes_sums_back_before_it_answers(tmp_path: Path) 
         assert client.delete("/v1/users/u3").status_code == 200
         told = file.read_bytes() if file.exists() else msgspec.msgpack.encode([9, 1, b""])
         assert msgspec.msgpack.decode(told)[:2] == [9, 1], "none, or new ones without the user"
+
+
+def test_sums_that_cannot_be_taken_back_are_not_called_erased(tmp_path: Path) -> None:
+    """A folder in the place of the file stands for a disk that refuses."""
+    stores = [str(tmp_path / "local.db"), str(tmp_path / "other.db")]
+    settings = local_settings(tmp_path, model=MODEL, shard_stores=stores)
+    sums_file(settings.store).mkdir()
+    with serving(local_app(settings)[0]) as client:
+        client.post("/v1/recommend", json={"user": "ann", "items": offer(np.random.default_rng(0))})
+        answer = client.delete("/v1/users/ann")
+        assert (answer.status_code, answer.json()["erased"]) == (200, False)

@@ -231,6 +231,19 @@ def test_check_finds_lost_observations(tmp_path: Path) -> None:
         check_store(settings)
 
 
+def test_check_finds_decisions_that_are_not_known_by_their_users(tmp_path: Path) -> None:
+    settings = local_settings(tmp_path)
+    node = local_node(settings)
+    for _ in range(3):
+        node.recommend("ann", np.eye(DIM), list("abcd"))
+    node.commit()
+    node.store.close()
+    assert check_store(settings)["users"] == 1
+    change(settings.store, "INSERT INTO meta SELECT 'by_user_until', hex(max(id)) FROM decisions")
+    with pytest.raises(FclubError, match="3 decisions are not known by their users"):
+        check_store(settings)
+
+
 def test_only_the_store_speaks_sql() -> None:
     package = Path(fclub.__file__).parent
     speaking = {

@@ -11,9 +11,11 @@ from typing import Any, cast
 
 import httpx
 import msgspec
+import uvloop
 
 from fclub.service.http.gate import Endpoint, Routes
 from fclub.service.http.trunk import Branch, Trunk
+from fclub.service.monitoring import Monitor
 from fclub.service.serve import local_app
 from fclub.service.settings import LocalSettings
 
@@ -60,7 +62,7 @@ async def joined(at_once: Any, folder: Path) -> AsyncIterator[tuple[Trunk, list[
     loop, path, branches = asyncio.get_running_loop(), str(folder / "trunk"), list[Branch]()
 
     def branch() -> Branch:
-        branches.append(Branch(at_once))
+        branches.append(Branch(at_once, Monitor("local")))
         return branches[-1]
 
     server = await loop.create_unix_server(branch, path)
@@ -106,7 +108,7 @@ def test_answers_are_those_of_requests_that_come_alone(tmp_path: Path) -> None:
             assert decision in shown
             assert {one["decision"] for one in together["several"][1]["shown"]} < set(shown)
 
-    asyncio.run(play())
+    uvloop.run(play())
 
 
 def test_a_request_that_needs_a_task_is_admitted_once(tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_a_request_that_needs_a_task_is_admitted_once(tmp_path: Path) -> None:
             asked = [ask(trunk, *ASKED["several"]) for _ in range(3)]
             assert sorted([status for status, _ in await asyncio.gather(*asked)]) == [200, 200, 429]
 
-    asyncio.run(play())
+    uvloop.run(play())
 
 
 class Wire:
@@ -139,14 +141,21 @@ class Wire:
 
 
 class Slow:
-    """A route that answers when it is told to."""
+    """A route that answers when it is told to; it may fail at once, or as a task."""
 
     def __init__(self) -> None:
         self.waiting: list[Any] = []
 
     def respond(self, scope: Any, data: bytes, respond: Any) -> bool:
+        if data == b"fault":
+            raise RuntimeError("a fault")
+        if data == b"later fault":
+            return False
         self.waiting.append((respond, data))
         return True
+
+    async def __call__(self, *_: Any) -> None:
+        raise RuntimeError("a later fault")
 
 
 async def turns(count: int = 3) -> None:
@@ -158,7 +167,7 @@ def test_what_comes_together_travels_together_and_in_any_pieces() -> None:
     async def play() -> None:
         trunk, there, back = Trunk(), Wire(), Wire()
         slow = Slow()
-        branch = Branch({("POST", "/"): cast(Endpoint, slow)})
+        branch = Branch({("POST", "/"): cast(Endpoint, slow)}, Monitor("local"))
         trunk.connection_made(cast(asyncio.Transport, there))
         branch.connection_made(cast(asyncio.Transport, back))
         told: list[tuple[int, bytes]] = []
@@ -174,11 +183,54 @@ def test_what_comes_together_travels_together_and_in_any_pieces() -> None:
         await turns()
         (answers,) = back.sent
         trunk.data_received(answers[:11])
+        await turns()
         assert told == []
         trunk.data_received(answers[11:])
+        await turns()
         assert told == [(200, b"%d" % number) for number in (4, 3, 2, 1, 0)]
 
-    asyncio.run(play())
+    uvloop.run(play())
+
+
+def test_faults_are_answers_and_disturb_nobody(tmp_path: Path) -> None:
+    async def play() -> None:
+        slow = Slow()
+        async with joined({("POST", "/"): slow}, tmp_path) as (trunk, _):
+            good = asyncio.create_task(ask(trunk, "/", b"", b"1"))
+            asked = [("/", b"fault"), ("/", b"later fault"), ("/none", b"")]
+            for path, data in asked:
+                assert await ask(trunk, path, b"", data) == (500, {"error": "the server has failed"})
+            ((respond, data),) = slow.waiting
+            respond(200, data)
+            assert await good == (200, 1)
+
+    uvloop.run(play())
+
+
+def test_who_fails_to_take_an_answer_keeps_it_from_nobody(tmp_path: Path) -> None:
+    """Neither an answer that has come nor the refusal of one that will not."""
+
+    def fail(status: int, data: bytes) -> None:
+        raise RuntimeError("a fault")
+
+    async def play() -> None:
+        slow, faults = Slow(), list[Any]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, facts: faults.append(facts))
+        async with joined({("POST", "/"): slow}, tmp_path) as (trunk, branches):
+            for lost in (False, True):
+                trunk.ask("/", b"", b"0", fail)
+                good = asyncio.create_task(ask(trunk, "/", b"", b"1"))
+                while len(slow.waiting) < 2:
+                    await turns()
+                if lost:
+                    branches[0].transport.abort()
+                for respond, data in slow.waiting:
+                    respond(200, data)
+                slow.waiting.clear()
+                assert (await good)[0] == (503 if lost else 200)
+        assert len(faults) == 2
+
+    uvloop.run(play())
 
 
 def test_a_lost_connection_is_a_refusal(tmp_path: Path) -> None:
@@ -194,4 +246,4 @@ def test_a_lost_connection_is_a_refusal(tmp_path: Path) -> None:
                 respond(200, data)
             await turns()
 
-    asyncio.run(play())
+    uvloop.run(play())

@@ -20,6 +20,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import accumulate
 from math import inf
+from pathlib import Path
+from traceback import extract_tb
 from types import TracebackType
 from typing import Any
 
@@ -183,6 +185,12 @@ class Monitor:
         for queue in self._listeners:
             queue.put_nowait(entry)
         log.log(level, kind, extra={"facts": facts})
+
+    def fault(self, error: Exception) -> None:
+        """An error of this program in a request: what and where, but no words, which may hold data."""
+        last = extract_tb(error.__traceback__)[-1]
+        place = f"{Path(last.filename).name}:{last.lineno}"
+        self.event("a request has failed", logging.ERROR, error=type(error).__name__, place=place)
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """Events from now on."""

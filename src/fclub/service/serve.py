@@ -11,7 +11,7 @@ import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from fclub.service.http.gate import Routes
 from fclub.service.http.global_app import GlobalService
 from fclub.service.http.joined import JoinedProtocol
 from fclub.service.http.local_app import LocalService
-from fclub.service.http.trunk import Branch, trunk_of
+from fclub.service.http.trunk import branches, trunk_of
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import NatsWire, broker_of
 from fclub.service.link.wire import DirectWire, Wire, end
@@ -279,13 +279,12 @@ async def _serve(
             gc.freeze()
             gc.set_threshold(GARBAGE_AFTER)
             loop.add_signal_handler(signal.SIGHUP, reread)
-            if trunk is not None:
-                await loop.create_unix_server(lambda: Branch(app.at_once), sock=trunk)
             for listener in listeners:
                 runner.monitor.event("listening", address=_address(listener))
             assert runner.failure is not None
-            await asyncio.wait({serving, runner.failure}, return_when=asyncio.FIRST_COMPLETED)
-            server.should_exit = runner.monitor.stopping = True
+            async with nullcontext() if trunk is None else branches(app, trunk):
+                await asyncio.wait({serving, runner.failure}, return_when=asyncio.FIRST_COMPLETED)
+                server.should_exit = runner.monitor.stopping = True
         await serving
     if runner.failure is not None and runner.failure.done():
         raise ServiceFailed(f"stopped: {runner.failure.exception()}")

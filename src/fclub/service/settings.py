@@ -181,6 +181,8 @@ class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         if self.shard_stores and self.store not in self.shard_stores[self.shard : self.shard + 1]:
             raise ValueError("shard_stores must have this server's store at the place of its shard")
+        if len(set(self.shard_stores)) < len(self.shard_stores):
+            raise ValueError("shard_stores must be different files")
         low, high = self.model.reward
         if not low <= self.none_is <= high:
             raise ValueError("feedback.none_is must be in the range of rewards")

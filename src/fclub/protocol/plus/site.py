@@ -76,7 +76,8 @@ class Site:
             return Heard.NOTHING
         self._users[shard], self._values[shard] = users, values
         self._add()
-        outdated = before is not None and before[1] < message.forgotten
+        # A shard that was restored has forgotten fewer users.
+        outdated = before is not None and (before[1] != users[1] or before[0] > users[0])
         return Heard.INSTEAD if outdated else Heard.NEWS
 
     def state(self) -> State:

@@ -26,6 +26,10 @@ from fclub.protocol.plus.type_local import PART, TypeLocal
 from fclub.protocol.plus.type_messages import ReadTypes, Release, Released, read_types
 from fclub.protocol.seam import NOTHING, Beginning, Heard, Outlook, Slotted, State, nothing
 
+TELL_AFTER = 64
+"""Visits after which a shard that has forgotten a user makes new sums for the others, but at least one
+for so many of its users: more may be forgotten meanwhile, and each time everybody is added up."""
+
 HALF = 0.5
 """A server listens once releases have told this part of the types: below, a released centre is more its
 public seed than what anybody's users say of it."""
@@ -64,7 +68,7 @@ class UserLocal(TypeLocal):
             for _ in range(len(crowd.squares)):
                 slots.add_user()
         self.site, self._released = Site(rules.types, rules.dim), (0, 0, 0)
-        self.arrivals = self.forgotten = self._postponed = 0
+        self.arrivals = self.forgotten = self.tell_again = self._postponed = 0
         if released_only:
             self._believe(self._released_beliefs(None))
 
@@ -192,8 +196,7 @@ class UserLocal(TypeLocal):
     def forget(self, row: int) -> int:
         """Later slots do without this user; a name that returns is in each slot once, as all are.
 
-        Sums that hold the user are not told any more; a phase makes new ones, at once if they are
-        missed.
+        Sums that hold the user are not told any more; a phase makes new ones, soon if they are missed.
         """
         released = 0
         if self.slots is not None:
@@ -202,9 +205,20 @@ class UserLocal(TypeLocal):
         super().forget(row)
         self.forgotten += 1
         self.sums = TypeSums.zeros(self.rules.types, self.rules.dim)
-        if self.site.shards and self._pass is None and self.has_begun:
-            self._begin_phase(self.phase)
+        if self.site.shards:
+            self.tell_again = self.arrivals + max(TELL_AFTER, len(self.counts) // TELL_AFTER)
         return released
+
+    def due(self) -> Callable[[], None] | None:
+        work = super().due()
+        if work is None and 0 < self.tell_again <= self.arrivals and self._pass is None:
+            return self._sum_again
+        return work
+
+    def _sum_again(self) -> None:
+        self.tell_again = 0
+        if self.has_begun and not self.sums.scalars[VISITS]:
+            self._begin_phase(self.phase)
 
     def receive(self, message: Message) -> None:
         match message:
@@ -308,6 +322,7 @@ class UserLocal(TypeLocal):
         told, shards = self.site.state()
         arrays |= under("site.", told)
         values |= shards | {"arrivals": self.arrivals, "forgotten": self.forgotten}
+        values["tell_again"] = self.tell_again
         values["released"] = list(self._released)
         if self.slots is not None:
             own, numbers = self.slots.state()
@@ -320,6 +335,9 @@ class UserLocal(TypeLocal):
         self.arrivals = int(values["arrivals"])
         self.site.restore(inside("site.", arrays), values)
         self.forgotten = int(values.get("forgotten", 0))
+        self.tell_again = int(values.get("tell_again", 0))
+        if "forgotten" not in values:  # older sums may hold users who are forgotten
+            self.sums = TypeSums.zeros(self.rules.types, self.rules.dim)
         total, known, of_site = values.get("released", [0, 0, 0])
         self._released = int(total), int(known), int(of_site)
         if self.slots is not None:

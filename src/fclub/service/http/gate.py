@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hmac
-import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
-from pathlib import Path
-from traceback import extract_tb
 from typing import Any, TypeVar
 
 import msgspec
@@ -194,13 +191,13 @@ class Endpoint:
                 self._gate.admit(scope, self._role)
             self._gate.check_size(len(body))
             value = self._at_once(body)
+            answer = _encoder.encode(value)
         except Exception as error:
             self._refuse(scope, respond, start, error)
             return True
         if value is None:
             scope[ADMITTED] = True
             return False
-        answer = _encoder.encode(value)
 
         def stored(error: NotStored | None) -> None:
             if error is not None:
@@ -218,16 +215,13 @@ class Endpoint:
         respond(status, _encoder.encode({"error": reason}))
 
     def _refusal(self, error: Exception) -> tuple[str, int]:
-        """Reason and status. Of a fault of this program no words are logged: they may hold data."""
+        """Reason and status."""
         match error:
             case FclubError():
                 return str(error), status_of(error)
             case ClientDisconnect():
                 return "the client went away", 400
-        last = extract_tb(error.__traceback__)[-1]
-        place = f"{Path(last.filename).name}:{last.lineno}"
-        kind = type(error).__name__
-        self._gate.monitor.event("a request has failed", logging.ERROR, error=kind, place=place)
+        self._gate.monitor.fault(error)
         return FAILURE, FAILED
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:

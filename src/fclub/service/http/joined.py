@@ -28,28 +28,28 @@ class Joined:
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
-        self._held: list[bytes] = []
+        self._written: list[bytes] = []
         self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        if not self._held:
+        if not self._written:
             self._loop.call_soon(self._send)
-        self._held.append(data)
+        self._written.append(data)
 
     def close(self) -> None:
         self._send()
         self._transport.close()
 
     def _send(self) -> None:
-        held, self._held = self._held, []
-        if held and not self.is_closing():
-            self._transport.write(b"".join(held))
+        written, self._written = self._written, []
+        if written and not self.is_closing():
+            self._transport.write(b"".join(written))
 
 
-class _Held(NamedTuple):
+class _Incomplete(NamedTuple):
     """A request whose body has not come yet."""
 
     cycle: RequestResponseCycle
@@ -68,7 +68,7 @@ class JoinedProtocol(HttpToolsProtocol):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._at_once: dict[tuple[str, str], Endpoint] = getattr(self.app, "at_once", {})
-        self._held: _Held | None = None
+        self._incomplete: _Incomplete | None = None
         self._asking = False
         self._common: list[tuple[bytes, bytes]] = []
         self._head = b""
@@ -82,34 +82,36 @@ class JoinedProtocol(HttpToolsProtocol):
         if endpoint is None or tasked:
             super()._start_asgi_task(cycle, app)
             return
-        held = _Held(cycle, app, endpoint)
+        held = _Incomplete(cycle, app, endpoint)
         if cycle.more_body:
-            self._held = held
+            self._incomplete = held
         else:
             self._answer(held)
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
-        held = self._held
+        held = self._incomplete
         if held is not None and len(held.cycle.body) > held.endpoint.most_at_once:
-            self._held = None
+            self._incomplete = None
             super()._start_asgi_task(held.cycle, held.app)  # type: ignore[arg-type]
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        held, self._held = self._held, None
+        held, self._incomplete = self._incomplete, None
         if held is not None:
             self._answer(held)
 
-    def _answer(self, held: _Held) -> None:
+    def _answer(self, held: _Incomplete) -> None:
         """Ask the route; what it answers meanwhile is sent in the next turn of the event loop.
 
         An answer begins the next request: a long row of refusals would each be within the one before.
         """
         cycle, respond = held.cycle, partial(self._respond, held.cycle)
         self._asking = True
-        answered = held.endpoint.respond(cast(Scope, cycle.scope), cycle.body, respond)
-        self._asking = False
+        try:
+            answered = held.endpoint.respond(cast(Scope, cycle.scope), cycle.body, respond)
+        finally:
+            self._asking = False
         if not answered:
             super()._start_asgi_task(cycle, held.app)  # type: ignore[arg-type]
 

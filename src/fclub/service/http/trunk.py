@@ -7,17 +7,21 @@ each. A route that answers at once needs only a body and who asks; what comes to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TypeVar, cast
 
 import msgspec
 from starlette.types import Message, Scope
 
-from fclub.service.http.gate import FAILED, Endpoint, Respond
+from fclub.errors import Gone
+from fclub.service.http.gate import FAILED, FAILURE, Endpoint, Respond, Routes, status_of
+from fclub.service.monitoring import Monitor
 
 LENGTH_BYTES = 4
-LOST = 503
+STOP_SECONDS = 10.0
 
 
 def trunk_of(socket: str) -> str:
@@ -69,7 +73,7 @@ class _End(asyncio.Protocol):
 
     def _send(self) -> None:
         leaving, self._leaving = self._leaving, []
-        if not self.transport.is_closing():
+        if leaving and not self.transport.is_closing():
             data = _encoder.encode(leaving)
             self.transport.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
 
@@ -98,32 +102,44 @@ class Trunk(_End):
         self._number = 0
 
     def ask(self, path: str, authorization: bytes, body: bytes, respond: Respond) -> None:
-        """Have this called with the answer, which is a refusal if the connection is lost."""
+        """Have this called with the answer, which is a refusal if the connection is lost.
+
+        It is called from the event loop: one that fails disturbs no other.
+        """
         self._number += 1
         self._asked[self._number] = respond
         self._put(Asked(self._number, path, authorization, body))
 
     def data_received(self, data: bytes) -> None:
         for told in self._read(data, _told):
-            self._asked.pop(told.number)(told.status, told.body)
+            self._loop.call_soon(self._asked.pop(told.number), told.status, told.body)
 
     def connection_lost(self, error: Exception | None) -> None:
         lost, self._asked = self._asked, {}
+        refused = status_of(Gone()), msgspec.json.encode({"error": "the connection was lost"})
         for respond in lost.values():
-            respond(LOST, b'{"error":"the connection was lost"}')
+            self._loop.call_soon(respond, *refused)
 
 
 class Branch(_End):
     """The shard's end; `at_once` are routes by method and path."""
 
-    def __init__(self, at_once: Mapping[tuple[str, str], Endpoint]) -> None:
+    def __init__(self, at_once: Mapping[tuple[str, str], Endpoint], monitor: Monitor) -> None:
         super().__init__()
-        self._at_once = at_once
+        self._at_once, self._monitor = at_once, monitor
         self._tasks: set[asyncio.Task[None]] = set()
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def data_received(self, data: bytes) -> None:
         for asked in self._read(data, _asked):
-            self._answer(asked)
+            self._open += 1
+            self._idle.clear()
+            try:
+                self._answer(asked)
+            except Exception as error:
+                self._fail(asked, error)
 
     def _answer(self, asked: Asked) -> None:
         endpoint = self._at_once["POST", asked.path]
@@ -135,7 +151,14 @@ class Branch(_End):
             task.add_done_callback(self._tasks.discard)
 
     def _tell(self, number: int, status: int, body: bytes) -> None:
+        self._open -= 1
+        if not self._open:
+            self._idle.set()
         self._put(Told(number, status, body))
+
+    def _fail(self, asked: Asked, error: Exception) -> None:
+        self._monitor.fault(error)
+        self._tell(asked.number, FAILED, msgspec.json.encode({"error": FAILURE}))
 
     async def _work(self, endpoint: Endpoint, scope: Scope, asked: Asked) -> None:
         """What cannot be answered at once, as a server would have it done."""
@@ -149,5 +172,38 @@ class Branch(_End):
             status = message.get("status", status)
             parts.append(message.get("body", b""))
 
-        await endpoint(scope, receive, send)
-        self._tell(asked.number, status, b"".join(parts))
+        try:
+            await endpoint(scope, receive, send)
+        except Exception as error:
+            self._fail(asked, error)
+        else:
+            self._tell(asked.number, status, b"".join(parts))
+
+    async def close(self) -> None:
+        """Take no more requests, answer those that have come, and hang up."""
+        self.transport.pause_reading()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._idle.wait()
+        self._send()
+        self.transport.close()
+
+
+@asynccontextmanager
+async def branches(app: Routes, listener: socket.socket) -> AsyncIterator[None]:
+    """Take messages of routers meanwhile. A server must be referred to, or uvloop ends it."""
+    joined: set[Branch] = set()
+
+    def join() -> Branch:
+        joined.difference_update([one for one in joined if one.transport.is_closing()])
+        branch = Branch(app.at_once, app.gate.monitor)
+        joined.add(branch)
+        return branch
+
+    server = await asyncio.get_running_loop().create_unix_server(join, sock=listener)
+    try:
+        yield
+    finally:
+        server.close()
+        for branch in joined:
+            await branch.close()

@@ -18,8 +18,7 @@ from fclub.service.store.past import Past
 from fclub.service.store.store import Store
 
 ASSUMED = "assumed"
-"""Where a log entry comes from that learns a reward which was declared for none coming, and where the
-store remembers up to which decision that was looked for."""
+"""Where a log entry comes from that learns a reward which was declared for none coming."""
 
 
 class AssumingNode(AgreeingNode):
@@ -38,7 +37,6 @@ class AssumingNode(AgreeingNode):
         self.family = family
         self.decisions, self.past = Decisions(store, shard), Past(store)
         self._gone: set[int] = set()
-        self._assumed = bytes.fromhex(store.get(ASSUMED) or "")
 
     @abstractmethod
     def _add_user(self, user: str) -> int:
@@ -102,7 +100,7 @@ class AssumingNode(AgreeingNode):
 
         False if there are no more. The log says of each that it was assumed.
         """
-        keys = self.decisions.open_before(self._assumed, before)
+        keys = self.decisions.open_before(before)
         for key in keys:
             shown = self.decisions.find(key)
             if shown is not None and shown.reward is None and shown.row not in self._gone:
@@ -111,7 +109,6 @@ class AssumingNode(AgreeingNode):
                 sent = self.books.sent  # what learning itself sends may hold it already
                 self._learn(kind, shown.row, x, reward, ASSUMED)
                 self.decisions.reward(key, reward, self.changes, 1 + sent)
-            self._assumed = key
         if keys:
-            self.changes.note(ASSUMED, self._assumed.hex())
+            self.decisions.looked_at(keys[-1], self.changes)
         return bool(keys)

@@ -172,8 +172,8 @@ def forget_user(store: Path, user: str) -> tuple[Forgotten, Ledger | None, bool]
     node = local_node(settings_of(store), create=False)
     try:
         gone = node.forget_user(user)
-        node.commit()
         drop_sums(store)
+        node.commit()
         return gone, node.books.ledger, node.store.erased
     finally:
         node.store.close()
@@ -198,9 +198,12 @@ def check_store(settings: LocalSettings) -> dict[str, Any]:
     """Replay a store and compare what must agree; raises what is wrong with it."""
     node = local_node(settings, create=False)
     integrity, summary, rewarded = node.store.integrity(), node.summary(), node.decisions.rewarded()
+    astray = node.decisions.astray()
     node.store.close()
     if integrity != "ok":
         raise ServiceFailed(f"{settings.store}: {integrity}")
+    if astray:
+        raise ServiceFailed(f"{settings.store}: {astray} decisions are not known by their users")
     if summary["observations"] != summary["feedbacks"] or rewarded > summary["feedbacks"]:
         raise ServiceFailed(f"{settings.store}: counts disagree: {msgspec.json.encode(summary)!r}")
     return summary | {"store": settings.store, "rewarded": rewarded}

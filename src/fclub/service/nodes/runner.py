@@ -14,7 +14,6 @@ from contextlib import suppress
 from hashlib import blake2b
 
 from fclub.errors import FclubError, NotStored
-from fclub.protocol.seam import nothing
 from fclub.service.link.channel import bundled, unbundled
 from fclub.service.link.wire import Arrival, Wire, end
 from fclub.service.monitoring import Monitor
@@ -25,17 +24,24 @@ from fclub.service.nodes.patience import Patience
 DEADLINE_CHECKS = 10
 """How often the deadline of a phase is looked at while it runs."""
 
+PAUSE_SECONDS = 0.002
+"""How long a commit waits at most for requests that are about to come.
 
-PAUSE_SECONDS, PART, KEPT = 0.002, 0.5, 0.95
-"""How long a commit waits at most for this part of the requests that were lately on their way.
-
-Of their highest number so much is kept from commit to commit. Who is answered asks again: without a
-wait the first to do so would have a commit alone, and all others wait for two. With half of them the
-others can be worked on while these are stored.
+A client that was answered asks again. Without a wait the first of them would have a commit alone, and
+all others would wait for that one and for their own.
 """
 
-TURNS, MANY = 2, 64
-"""Turns of the event loop from a request that has come to its commit; requests that fill a commit."""
+PART = 0.5
+"""The commit waits for this part of the requests of a moment; the others are worked on meanwhile."""
+
+KEPT = 0.95
+"""Requests of a moment are the most that lately waited; after a commit so much of that number stays."""
+
+TURNS = 2
+"""Turns of the event loop that the commit leaves to requests which are being read."""
+
+MANY = 64
+"""Requests that fill a commit: it does not wait for more."""
 
 NICE = 10
 """A thread so nice gets a tenth of a core that another one wants."""
@@ -77,8 +83,8 @@ class Runner:
         self._storing: list[Stored] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._attempt = 0
-        self.exchange = nothing
-        """Tells other shards what is new, and hears the same of them."""
+        self.exchange: Callable[[], bool] = lambda: True
+        """Tells other shards what is new and hears the same of them; False if they have what is old."""
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -145,19 +151,23 @@ class Runner:
         self.when_stored(stored)
         await waiter
 
-    def _exchange(self) -> None:
+    def _exchange(self) -> bool:
         entry = self.node.entry
-        self.exchange()
+        done = self.exchange()
         if self.node.entry != entry:
             self._wake.set()
+        return done
 
-    async def erased(self) -> None:
-        """Return when no forgotten user is left in the log, a snapshot or what other shards read."""
-        self._exchange()
-        left = True
+    async def erased(self) -> bool:
+        """Return when no forgotten user is left in the log or a snapshot.
+
+        False if one may be left in what other shards read.
+        """
+        done, left = self._exchange(), True
         while left:
             left = self.node.erasing
             await self.commit()
+        return done
 
     async def _work_on(self) -> None:
         """Long work beside serving: compiled code, during which the interpreter's lock is free.

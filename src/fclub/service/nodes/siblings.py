@@ -32,25 +32,27 @@ class Siblings:
         self._seen: dict[int, bytes] = {}
         self._trouble: set[str] = set()
 
-    def exchange(self) -> None:
-        """Leave what is new here, and learn what is new there."""
+    def exchange(self) -> bool:
+        """Leave what is new here, and learn what is new there; False if something old is still here."""
         server = self.node.server.slotted
         told = None if server is None else server.told
-        self._try(self._leave, told if told and self._others else b"")
-        if server is None or told is None:
-            return
-        for shard in self._others.keys() | server.heard:
-            self._try(self._look, shard)
+        left = self._try(self._leave, told if told and self._others else b"")
+        if server is not None and told is not None:
+            for shard in self._others.keys() | server.heard:
+                self._try(self._look, shard)
+        return left
 
-    def _try(self, do: Callable[[Any], None], what: Any) -> None:
+    def _try(self, do: Callable[[Any], None], what: Any) -> bool:
         """Shards learn without each other if they must; each trouble is told once."""
         try:
             do(what)
+            return True
         except (OSError, InvalidMessage) as error:
             reason = str(error.strerror if isinstance(error, OSError) else error)
             if reason not in self._trouble:
                 self._trouble.add(reason)
                 self.monitor.event("sums of shards not exchanged", logging.WARNING, error=reason)
+            return False
 
     def _leave(self, told: bytes) -> None:
         if told == self._left:

@@ -1,38 +1,23 @@
-"""HTTP/1.1 passed on to servers behind Unix sockets, over connections that are kept open.
-
-Short requests for one server travel together, as `trunk` messages.
-"""
+"""Servers behind Unix sockets: requests are passed on to them over connections that are kept open."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 import httptools
 import msgspec
 
 from fclub.errors import Gone
-from fclub.service.http.gate import AT_ONCE_BYTES
 from fclub.service.http.trunk import Trunk, trunk_of
 
-HEADER_BYTES = 1 << 16
-WAITING = 16
-"""Requests of one connection that may wait for an answer before no more is read."""
-
-PATIENCE = 64
-"""How many times too long a body may be and still be read to its end, to be refused in words."""
-
-HOP = {b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"expect", b"upgrade"}
-"""Headers that are about one connection, not about the request."""
-
 LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
-
-NOT_FOUND = 404
 
 Sink = Callable[[bytes], None]
 
@@ -67,13 +52,23 @@ class Answer(NamedTuple):
     raw: bytes
 
 
-def answer_of(status: int, body: bytes, kind: bytes = b"application/json") -> Answer:
-    head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n\r\n" % (LINES[status], kind, len(body))
-    return Answer(status, body, head + body)
+@lru_cache(maxsize=1)
+def _date(seconds: int) -> bytes:
+    return formatdate(seconds, usegmt=True).encode()
 
 
-def refusal(status: int, reason: str) -> Answer:
-    return answer_of(status, msgspec.json.encode({"error": reason}))
+def answer_of(
+    status: int, body: bytes, kind: bytes = b"application/json", last: bool = False
+) -> Answer:
+    """`last`: the connection ends with it."""
+    end = b"connection: close\r\n" if last else b""
+    given = LINES[status], _date(int(time.time())), kind, len(body), end, body
+    raw = b"%bdate: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b" % given
+    return Answer(status, body, raw)
+
+
+def refusal(status: int, reason: str, last: bool = False) -> Answer:
+    return answer_of(status, msgspec.json.encode({"error": reason}), last=last)
 
 
 class Connection(asyncio.Protocol):
@@ -183,147 +178,3 @@ class Server:
         except OSError:
             raise Gone(f"{self.name} is not there") from None
         return connection
-
-
-class Handler(Protocol):
-    """Answers requests. One that a single server answers as it is needs no task of its own.
-
-    What that server does not find is looked for elsewhere, unless the handler is `sure`.
-    """
-
-    sure: bool
-
-    def direct(self, request: Request) -> Server | None: ...
-
-    async def handle(self, request: Request, sink: Sink) -> None: ...
-
-
-class Front(asyncio.Protocol):
-    """One connection of a client: its requests are answered one after another."""
-
-    transport: asyncio.Transport
-
-    def __init__(self, handler: Handler, max_body: int) -> None:
-        self._handler, self._max_body = handler, max_body
-        self._parser = httptools.HttpRequestParser(self)
-        self._requests: deque[tuple[Request, bool]] = deque()
-        self._task: asyncio.Task[None] | None = None
-        self._asking = self._written = False
-        self._begin()
-
-    def _begin(self) -> None:
-        self._target, self._size = b"", 0
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._body: list[bytes] = []
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._end(400, "this server speaks HTTP/1.1 only")
-        except httptools.HttpParserError:
-            self._end(400, "this is not HTTP")
-
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._size += len(name) + len(value)
-        key = name.lower()
-        if self._size > HEADER_BYTES:
-            self._end(431, "the headers are too long")
-        elif key not in HOP:
-            self._headers.append((key, value))
-        elif key == b"expect":
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def on_headers_complete(self) -> None:
-        self._size = 0
-
-    def on_body(self, body: bytes) -> None:
-        self._size += len(body)
-        if self._size <= self._max_body:
-            self._body.append(body)
-        elif self._size > PATIENCE * self._max_body:
-            self.transport.abort()
-
-    def on_message_complete(self) -> None:
-        if self._size > self._max_body:
-            self._end(413, f"a body may have {self._max_body} bytes")
-        if self.transport.is_closing():
-            return
-        method, keep = self._parser.get_method(), self._parser.should_keep_alive()
-        request = Request(method, self._target, self._headers, b"".join(self._body))
-        self._requests.append((request, keep))
-        self._begin()
-        if len(self._requests) >= WAITING:
-            self.transport.pause_reading()
-        if self._task is None and not self._asking:
-            self._next()
-
-    def _next(self) -> None:
-        """Begin to answer the oldest request."""
-        if not self._requests or self.transport.is_closing():
-            self.transport.resume_reading()
-            return
-        request, keep = self._requests.popleft()
-        self._written = False
-        short = len(request.body) <= AT_ONCE_BYTES
-        server = self._handler.direct(request) if short else None
-        trunk = None if server is None else server.trunk()
-        if trunk is None:
-            self._begin_task(request, keep)
-            return
-        self._asking = True
-        told = partial(self._told, request, keep)
-        trunk.ask(request.target.decode(), request.authorization, request.body, told)
-
-    def _told(self, request: Request, keep: bool, status: int, body: bytes) -> None:
-        self._asking = False
-        if self.transport.is_closing():
-            return
-        if status == NOT_FOUND and not self._handler.sure:
-            self._begin_task(request, keep)
-        else:
-            self._write(answer_of(status, body).raw)
-            self._go_on(keep)
-
-    def _begin_task(self, request: Request, keep: bool) -> None:
-        self._task = asyncio.create_task(self._answer(request, keep))
-
-    async def _answer(self, request: Request, keep: bool) -> None:
-        try:
-            await self._handler.handle(request, self._write)
-        except Gone as error:
-            self._fail(error)
-        self._task = None
-        self._go_on(keep)
-
-    def _fail(self, error: BaseException) -> None:
-        if self._written:
-            self.transport.abort()  # half an answer cannot be mended
-        else:
-            self._write(refusal(503, str(error)).raw)
-
-    def _go_on(self, keep: bool) -> None:
-        if keep:
-            self._next()
-        else:
-            self.transport.close()
-
-    def _write(self, data: bytes) -> None:
-        self._written = True
-        self.transport.write(data)
-
-    def _end(self, status: int, reason: str) -> None:
-        if not self.transport.is_closing():
-            answer = refusal(status, reason).raw
-            self.transport.write(answer.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
-            self.transport.close()

@@ -15,6 +15,7 @@ import msgspec
 
 from fclub.errors import Gone
 from fclub.service.http.gate import status_of
+from fclub.service.monitoring import Monitor
 from fclub.service.shards.homes import Homes
 from fclub.service.shards.relay import Answer, Request, Server, Sink, answer_of, refusal
 
@@ -24,7 +25,7 @@ REMEMBERED = 100_000
 ONE_SHARD = {"/v1/privacy", "/v1/link", "/v1/clusters", "/v1/live", "/v1/visitors"}
 """What is about one shard and its own ledger, link and clusters."""
 
-SHARD = re.compile(r"/shards/(\d+)(/.*)")
+SHARD = re.compile(r"/shards/(\d{1,3})(/.*)")
 SAMPLE = re.compile(rb"(\w+)(?:\{(.*)\})? (\S+)")
 
 
@@ -58,6 +59,9 @@ _result = msgspec.json.Decoder(_Result)
 Places = Callable[[bytes, Request], Awaitable[list[int]]]
 """Shards to try for an entry, in this order, as long as it is not found; none, if it is malformed."""
 
+UNREADABLE = msgspec.MsgspecError, ValueError, RecursionError
+"""What a body raises that no shard can be found for."""
+
 FAULTS = [0]
 """The shard that names what is wrong with a malformed request."""
 
@@ -65,9 +69,9 @@ FAULTS = [0]
 class Router:
     """Passes requests on to the shards of one site."""
 
-    def __init__(self, homes: Homes, shards: Sequence[Server]) -> None:
+    def __init__(self, homes: Homes, shards: Sequence[Server], monitor: Monitor) -> None:
         self.homes, self.shards = homes, shards
-        self.sure = len(homes.counts) == 1
+        self.fault = monitor.fault
         self._known: dict[str, int] = {}
         self._routes: dict[tuple[bytes, str], Callable[[Request, Sink], Awaitable[None]]] = {
             (b"POST", "/v1/recommend"): self._recommend,
@@ -83,7 +87,7 @@ class Router:
         }
 
     def direct(self, request: Request) -> Server | None:
-        """The shard that knows what this is about, if no other has to be asked first."""
+        """The shard that should know what this is about, if none has to be asked for it."""
         if request.method != b"POST":
             return None
         try:
@@ -92,9 +96,17 @@ class Router:
                 return None if place is None else self.shards[place]
             if request.target == b"/v1/feedback":
                 return self.shards[int(_which.decode(request.body).decision[-2:], 16)]
-        except (msgspec.MsgspecError, ValueError, IndexError):
+        except (*UNREADABLE, IndexError):
             pass
         return None
+
+    async def sought(self, request: Request, asked: Server, answer: Answer, sink: Sink) -> None:
+        """Decisions of before the shards may end with the number of another."""
+        if len(self.homes.counts) > 1:
+            answer = await self._ask_in_turn(
+                request, [s for s in self.shards if s is not asked], answer
+            )
+        sink(answer.raw)
 
     async def handle(self, request: Request, sink: Sink) -> None:
         path = request.target.partition(b"?")[0].decode("latin-1")
@@ -121,11 +133,19 @@ class Router:
         await self.shards[places[0]].pass_on(request, sink)
 
     async def _feedback(self, request: Request, sink: Sink) -> None:
-        for place in await self._places_of_decision(request.body, request) or FAULTS:
-            answer = await self.shards[place].ask(request)
-            if answer.status != 404:
-                break
+        first, *others = await self._places_of_decision(request.body, request) or FAULTS
+        answer = await self.shards[first].ask(request)
+        if answer.status == 404:
+            answer = await self._ask_in_turn(request, [self.shards[place] for place in others], answer)
         sink(answer.raw)
+
+    async def _ask_in_turn(self, request: Request, shards: list[Server], answer: Answer) -> Answer:
+        """Until one has found it; otherwise what the first one said."""
+        for shard in shards:
+            found = await shard.ask(request)
+            if found.status != 404:
+                return found
+        return answer
 
     async def _about_user(self, path: str, request: Request, sink: Sink) -> None:
         name = path.removeprefix("/v1/users/")
@@ -139,9 +159,10 @@ class Router:
 
     async def _places_of_user(self, entry: bytes, request: Request) -> list[int]:
         try:
-            return [await self._home(_who.decode(entry).user, request)]
-        except msgspec.MsgspecError:
+            user = _who.decode(entry).user
+        except UNREADABLE:
             return []
+        return [await self._home(user, request)]
 
     def _place(self, user: str) -> int | None:
         """Where a user is at home, unless it has to be asked for."""
@@ -174,7 +195,7 @@ class Router:
         every = range(len(self.shards))
         try:
             first = int(_which.decode(entry).decision[-2:], 16)
-        except (msgspec.MsgspecError, ValueError):
+        except UNREADABLE:
             return []
         return sorted(every, key=lambda place: place != first)
 
@@ -182,7 +203,7 @@ class Router:
         async def handle(request: Request, sink: Sink) -> None:
             try:
                 given = _entries.decode(request.body)
-            except msgspec.MsgspecError:
+            except UNREADABLE:
                 given = _Entries()
             field = "requests" if given.observations is None else "observations"
             entries: list[msgspec.Raw] = getattr(given, field) or []

@@ -20,8 +20,9 @@ from fclub.errors import Gone, InvalidSetting, ServiceFailed
 from fclub.service.monitoring import Monitor
 from fclub.service.reread import renew
 from fclub.service.settings import LocalSettings
+from fclub.service.shards.front import Front
 from fclub.service.shards.homes import homes_of, name_of, store_of
-from fclub.service.shards.relay import Front, Request, Server
+from fclub.service.shards.relay import Request, Server
 from fclub.service.shards.router import Router
 from fclub.service.starting import check_start
 
@@ -45,7 +46,7 @@ def run_site(site: LocalSettings, count: int, given: Sequence[str], load: Load) 
         monitor = Monitor("site")
         stores = [str(store_of(Path(site.store), n)) for n in range(homes.shards)]
         shards = [Shard(site, n, stores, Path(folder), given, monitor) for n in range(homes.shards)]
-        router = Router(homes, [Server(shard.name, shard.socket) for shard in shards])
+        router = Router(homes, [Server(shard.name, shard.socket) for shard in shards], monitor)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
             loop.run(_run(site, shards, router, load, monitor))
 

@@ -72,8 +72,11 @@ def sums_file(store: Path | str) -> Path:
 def drop_sums(store: Path | str) -> None:
     """Nobody is to learn from them any more; a crash may have left an unfinished file."""
     file = sums_file(store)
-    for old in (file, *file.parent.glob(f".{glob.escape(file.name)}.*")):
+    found = [old for old in (file, *file.parent.glob(f".{glob.escape(file.name)}.*")) if old.exists()]
+    for old in found:
         old.unlink(missing_ok=True)
+    if found:
+        _sync_folder(file.parent)
 
 
 def describe(path: Path) -> dict[str, object]:
@@ -115,15 +118,20 @@ def written_whole(target: Path) -> Iterator[Path]:
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         unfinished.replace(target)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync_folder(target.parent)
     except OSError as error:
         raise InvalidFile(f"{target}: {error.strerror}") from None
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _sync_folder(path: Path) -> None:
+    """Names that came or went in a folder are on disk when this returns."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -29,6 +29,12 @@ RANDOM_BYTES = COIN_BYTES = 7
 COUNTED = 1 << 16
 """Decisions of one millisecond that their ids number."""
 
+AHEAD_SECONDS = 60
+"""How far ids may be ahead of a clock that was set back; further, they go back as well."""
+
+BEGINNING_BYTES = 8
+"""How much of an id is its time and number."""
+
 BATCH = 8192
 """Decisions that are put into the table by user together."""
 
@@ -36,10 +42,20 @@ EVERY, PORTION = 16, 32
 """Decisions between two portions of a batch, and the size of one: a batch is done before the next."""
 
 UNTIL = "by_user_until"
-"""All decisions whose ids are not above this one are in the table."""
+"""All decisions whose ids are not above this are in the table by user."""
+
+ASSUMED = "assumed"
+"""All decisions whose ids are not above this have a reward, or were looked at for want of one."""
+
+CHUNK = 500
+"""Decisions that are selected at a time."""
 
 _WRITE = "INSERT OR IGNORE INTO by_user VALUES (?, ?)"
 _MINE = "(SELECT decision FROM by_user WHERE row = ?)"
+_MISSING = (
+    "FROM decisions WHERE NOT EXISTS "
+    "(SELECT 1 FROM by_user WHERE by_user.row = decisions.row AND decision = id) AND id"
+)
 
 
 class Offered(NamedTuple):
@@ -81,11 +97,18 @@ def _moment(seconds: float) -> bytes:
 
 
 def _beginnings() -> Iterator[bytes]:
-    """How ids begin: with the time in milliseconds and a number within one, so that they ascend."""
+    """How ids begin: with the time in milliseconds and a number within one.
+
+    They ascend, unless the clock was set back by more than a moment: then they follow it, since old
+    decisions are known by their ids.
+    """
     last = 0
     while True:
-        last = max(int(time.time() * 1000) * COUNTED, last + 1)
-        yield last.to_bytes(8, "big")
+        now = int(time.time() * 1000) * COUNTED
+        if last > now + AHEAD_SECONDS * 1000 * COUNTED:
+            last = now
+        last = max(now, last + 1)
+        yield last.to_bytes(BEGINNING_BYTES, "big")
 
 
 def _ends(shard: int) -> Iterator[bytes]:
@@ -105,49 +128,59 @@ class ByUser:
     they are written in the order of users, a few with every so many visits: those of a user share a
     page.
 
-    A crash leaves a part of a batch in the table; a restart takes up all that came after the last whole
-    batch. If the clock was set back meanwhile, new ids come before that: then all from `now` on, which
-    is how ids of this moment begin, are taken up.
+    A crash leaves a part of a batch in the table; a restart takes up all above `UNTIL` that is missing
+    there. Where the clock was set back ids are below it: the first of them takes it along, in the same
+    transaction.
     """
 
-    def __init__(self, store: Store, now: bytes) -> None:
+    def __init__(self, store: Store) -> None:
         self._reader = store.reader
-        self._new: dict[int, list[bytes]] = {}
+        self._new: dict[int, dict[bytes, None]] = {}
         self._count = 0
-        self._batch: dict[int, list[bytes]] = {}
+        self._batch: dict[int, dict[bytes, None]] = {}
         self._left: list[tuple[int, bytes]] = []
-        self._until = b""
-        after = min(bytes.fromhex(store.get(UNTIL) or ""), now)
-        for row, key in self._reader.execute("SELECT row, id FROM decisions WHERE id > ?", (after,)):
+        self._until = self._until_batch = bytes.fromhex(store.get(UNTIL) or "")
+        for row, key in self._reader.execute(f"SELECT row, id {_MISSING} > ?", (self._until,)):
             self._keep(row, key)
 
     def _keep(self, row: int, key: bytes) -> None:
-        self._new.setdefault(row, []).append(key)
+        self._new.setdefault(row, {})[key] = None
         self._count += 1
 
     def add(self, row: int, key: bytes, changes: Changes) -> None:
-        """A decision whose id is above all that were made by this process."""
+        """A decision that is made now."""
         self._keep(row, key)
+        below = key[:BEGINNING_BYTES]
+        self._until_batch = min(self._until_batch, below)
+        if below < self._until:
+            self._note(below, changes)
         if self._count >= BATCH and not self._left:
-            self._batch, self._new, self._count, self._until = self._new, {}, 0, key
+            self._batch, self._new, self._count = self._new, {}, 0
             every = ((row, key) for row, keys in self._batch.items() for key in keys)
             self._left = sorted(every, reverse=True)
+            self._until_batch = below + b"\xff" * (len(key) - BEGINNING_BYTES)
         elif self._left and self._count % EVERY == 0:
             changes.write_each(_WRITE, self._left[-PORTION:])
             del self._left[-PORTION:]
             if not self._left:
-                changes.note(UNTIL, self._until.hex())
+                self._note(self._until_batch, changes)
+
+    def _note(self, until: bytes, changes: Changes) -> None:
+        self._until = until
+        changes.note(UNTIL, until.hex())
 
     def select(self, columns: str, row: int) -> list[tuple[Any, ...]]:
         """Columns of a user's decisions on disk and of what was on offer; some may come twice."""
         sql = f"SELECT {columns} FROM decisions LEFT JOIN offers ON decision = id WHERE id "
         found = self._reader.execute(f"{sql} IN {_MINE}", (row,)).fetchall()
-        for key in self._at_hand(row):
-            found += self._reader.execute(f"{sql} = ?", (key,))
+        keys = self._at_hand(row)
+        for start in range(0, len(keys), CHUNK):
+            some = keys[start : start + CHUNK]
+            found += self._reader.execute(f"{sql} IN ({', '.join('?' * len(some))})", some)
         return found
 
     def _at_hand(self, row: int) -> list[bytes]:
-        return self._batch.get(row, []) + self._new.get(row, [])
+        return [*self._batch.get(row, ()), *self._new.get(row, ())]
 
     def delete_user(self, row: int, changes: Changes) -> None:
         """Delete all decisions of a user, those on their way to the disk as well."""
@@ -169,8 +202,7 @@ class ByUser:
         changes.write_each("DELETE FROM by_user WHERE row = ? AND decision = ?", list(gone))
         for row, key in gone:
             for kept in (self._new, self._batch):
-                if key in kept.get(row, ()):
-                    kept[row].remove(key)
+                kept.get(row, {}).pop(key, None)
         self._left = [entry for entry in self._left if entry not in gone]
 
 
@@ -183,13 +215,14 @@ class Decisions:
 
     def __init__(self, store: Store, shard: int = 0) -> None:
         self._store = store
-        self._by_user = ByUser(store, _moment(time.time()))
+        self._by_user = ByUser(store)
+        self._assumed = bytes.fromhex(store.get(ASSUMED) or "")
         self._beginnings, self._ends = _beginnings(), _ends(shard)
         self._recent: dict[bytes, Shown] = {}
         self._fresh: dict[bytes, tuple[float, int]] = {}
 
     def new_key(self) -> bytes:
-        """The id of a decision that is made now: later than all before, also where the clock is not."""
+        """The id of a decision that is made now."""
         return next(self._beginnings) + next(self._ends)
 
     def add(
@@ -200,6 +233,8 @@ class Decisions:
         if offered is not None:
             changes.write("INSERT INTO offers VALUES (?, ?, ?, ?)", key, *offered)
         self._by_user.add(shown.row, key, changes)
+        if key <= self._assumed:  # the clock was set back
+            self.looked_at(key[:BEGINNING_BYTES], changes)
         self._recent[key] = shown
         if len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
@@ -216,11 +251,24 @@ class Decisions:
         reward, assumed = self._fresh.get(key, (shown.reward, shown.assumed))
         return shown._replace(reward=reward, assumed=assumed)
 
-    def open_before(self, after: bytes, before: float) -> list[bytes]:
-        """Some decisions on disk without a reward, later than a key and made before a time."""
+    def open_before(self, before: float) -> list[bytes]:
+        """Some decisions on disk without a reward, made before a time and not `looked_at` yet."""
         sql = "SELECT id FROM decisions WHERE id > ? AND id < ? AND reward IS NULL ORDER BY id LIMIT ?"
-        found = self._store.reader.execute(sql, (after, _moment(before), ASSUMED_AT_ONCE))
+        found = self._store.reader.execute(sql, (self._assumed, _moment(before), ASSUMED_AT_ONCE))
         return [key for (key,) in found]
+
+    def looked_at(self, key: bytes, changes: Changes) -> None:
+        """Nothing up to this id needs to be looked at for want of a reward any more."""
+        self._assumed = key
+        changes.note(ASSUMED, key.hex())
+
+    def astray(self) -> int:
+        """Decisions that are not found by user, and entries by user without a decision."""
+        until = bytes.fromhex(self._store.get(UNTIL) or "")
+        read = self._store.reader.execute
+        (missing,) = read(f"SELECT count(*) {_MISSING} <= ?", (until,)).fetchone()
+        sql = "SELECT count(*) FROM by_user WHERE decision NOT IN (SELECT id FROM decisions)"
+        return int(missing + read(sql).fetchone()[0])
 
     def rewarded(self) -> int:
         """How many stored decisions have a reward."""

@@ -84,7 +84,8 @@ ALTER TABLE sent ADD COLUMN session INTEGER NOT NULL DEFAULT 0;
 """
 _TO_BY_USER = """
 INSERT INTO by_user SELECT row, id FROM decisions ORDER BY row, id;
-INSERT INTO meta SELECT 'by_user_until', coalesce(hex(max(id)), '') FROM decisions;
+INSERT INTO meta SELECT 'by_user_until', coalesce(hex(substr(max(id), 1, 8)) || 'FFFFFFFFFFFFFFFF', '')
+    FROM decisions;
 DROP INDEX IF EXISTS decisions_by_row;
 """
 MIGRATIONS: dict[str, dict[int, str]] = {
