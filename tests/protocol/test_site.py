@@ -128,10 +128,10 @@ def test_a_forgotten_user_is_in_no_sums_that_are_told() -> None:
     alone.server.hear(1, told_by(other))
     alone.visit(TELL_AFTER)
     assert alone.server.told == b""
-    for row in (4, 5):
-        alone.server.forget(row)
-        alone.visit(TELL_AFTER - 1)
-        assert alone.server.told == b"", "one more may be forgotten"
+    alone.server.forget(4)
+    alone.visit(TELL_AFTER - 1)
+    assert alone.server.told == b"", "more may be forgotten"
+    alone.server.forget(5)
     again = Alone("cdp-fclub-plus", **(SLOTS | {"ratio": 9.0})).twin_of(alone)
     for one in (alone, again):
         one.visit(1)

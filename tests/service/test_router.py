@@ -21,7 +21,7 @@ from fclub.service.http.joined import JoinedProtocol
 from fclub.service.http.trunk import branches, trunk_of
 from fclub.service.monitoring import Monitor
 from fclub.service.serve import local_app
-from fclub.service.shards.front import UNREAD_BYTES, Front
+from fclub.service.shards.front import HEADER_BYTES, Front
 from fclub.service.shards.homes import Homes
 from fclub.service.shards.relay import Request, Server, Sink, answer_of
 from fclub.service.shards.router import Router
@@ -46,14 +46,15 @@ class Client:
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAUTHORIZATION: Bearer {TOKEN}\r\n{last}"
         self.writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
-    async def hear(self) -> tuple[int, Any]:
+    async def hear(self, body: bool = True) -> tuple[int, Any]:
         async with asyncio.timeout(60):
             head = await self._reader.readuntil(b"\r\n\r\n")
             self.closes = b"\r\nconnection: close\r\n" in head
             assert b"\r\ndate: " in head
             lines = head.decode().lower().split("\r\n")
             (length,) = [int(line[16:]) for line in lines if line.startswith("content-length: ")]
-            return int(lines[0].split()[1]), json.loads(await self._reader.readexactly(length))
+            found = json.loads(await self._reader.readexactly(length)) if body else None
+            return int(lines[0].split()[1]), found
 
     async def ask(self, path: str, value: object) -> tuple[int, Any]:
         self.say(path, value)
@@ -257,10 +258,13 @@ class Wire:
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
-        self.reading, self.unread = True, 0
+        self.reading, self.closed = True, False
 
     def write(self, data: bytes) -> None:
         self.sent.append(data)
+
+    def close(self) -> None:
+        self.closed = True
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -269,13 +273,7 @@ class Wire:
         self.reading = True
 
     def is_closing(self) -> bool:
-        return not self.sent and self.unread > 0
-
-    def get_write_buffer_size(self) -> int:
-        return self.unread
-
-    def abort(self) -> None:
-        self.sent.clear()
+        return self.closed
 
 
 def test_who_does_not_read_is_neither_answered_nor_heard() -> None:
@@ -294,11 +292,65 @@ def test_who_does_not_read_is_neither_answered_nor_heard() -> None:
                 await asyncio.sleep(0)
         assert [int(answer.rpartition(b"\r\n")[2]) for answer in wire.sent] == [*range(1, 41)]
         assert wire.reading
-        wire.unread = UNREAD_BYTES + 1
+
+    uvloop.run(play())
+
+
+def test_no_more_is_read_from_a_shard_than_the_client_reads() -> None:
+    source, written = Wire(), list[bytes]()
+    sink = Sink(written.append)
+    sink.pause()
+    reading = []
+    with sink.flowing(cast(asyncio.Transport, source)):
+        reading.append(source.reading)
+        sink.resume()
+        reading.append(source.reading)
+        sink(b"answer")
+        sink.pause()
+        reading.append(source.reading)
+    reading.append(source.reading)
+    assert reading == [False, True, False, True], "at last, as the connection is used again"
+    assert written == [b"answer"]
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST /v1/recommend HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", 400),
+        (b"GET /" + b"x" * (HEADER_BYTES + 1), 431),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * (HEADER_BYTES + 1), 431),
+        (b"GET / HTTP/1.1\r\n" + (b"X: " + b"x" * 999 + b"\r\n") * 70, 431),
+    ],
+)
+def test_a_head_that_is_too_long_or_of_another_protocol_is_refused_once(
+    head: bytes, status: int
+) -> None:
+    async def play() -> None:
+        wire, handler = Wire(), Plain()
+        front = Front(handler, 1000)
+        front.connection_made(cast(asyncio.Transport, wire))
         front.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        for start in range(0, len(head), 1000):
+            front.data_received(head[start : start + 1000])
         for _ in range(5):
             await asyncio.sleep(0)
-        assert wire.sent == [], "what is not read is given up"
+        first, last = wire.sent
+        assert first.startswith(b"HTTP/1.1 200 ")
+        assert last.startswith(b"HTTP/1.1 %d " % status)
+        assert (handler.asked, wire.closed) == (1, True)
+
+    uvloop.run(play())
+
+
+def test_a_request_for_a_head_gets_one_and_the_next_its_answer(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with site(tmp_path, [2]) as there:
+            await there.joined()
+            client = await there.connect()
+            for path in (b"/v1/users/ann", b"/shards/1/readyz", b"/readyz"):
+                client.writer.write(b"HEAD %b HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+                assert await client.hear(body=False) == (405, None)
+            assert (await client.recommend("ann"))[0] == 200
 
     uvloop.run(play())
 

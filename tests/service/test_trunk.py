@@ -62,7 +62,7 @@ async def joined(at_once: Any, folder: Path) -> AsyncIterator[tuple[Trunk, list[
     loop, path, branches = asyncio.get_running_loop(), str(folder / "trunk"), list[Branch]()
 
     def branch() -> Branch:
-        branches.append(Branch(at_once, Monitor("local")))
+        branches.append(Branch(at_once, Monitor("local"), set()))
         return branches[-1]
 
     server = await loop.create_unix_server(branch, path)
@@ -167,7 +167,7 @@ def test_what_comes_together_travels_together_and_in_any_pieces() -> None:
     async def play() -> None:
         trunk, there, back = Trunk(), Wire(), Wire()
         slow = Slow()
-        branch = Branch({("POST", "/"): cast(Endpoint, slow)}, Monitor("local"))
+        branch = Branch({("POST", "/"): cast(Endpoint, slow)}, Monitor("local"), set())
         trunk.connection_made(cast(asyncio.Transport, there))
         branch.connection_made(cast(asyncio.Transport, back))
         told: list[tuple[int, bytes]] = []

@@ -77,9 +77,8 @@ async def _assume_missing(node: LocalNode, runner: Runner, settings: LocalSettin
     """Rewards that do not come in time count as declared."""
     after, reward = settings.feedback.none_after, settings.model.rewards.to_model(settings.none_is)
     while after is not None:
-        before = time.time() - after
         await runner.commit()
-        while node.assume(before, reward):
+        while node.assume(time.time() - after, reward):
             await runner.commit()
         await asyncio.sleep(min(after / 10.0, FORGET_EVERY))
 

@@ -205,7 +205,7 @@ class UserLocal(TypeLocal):
         super().forget(row)
         self.forgotten += 1
         self.sums = TypeSums.zeros(self.rules.types, self.rules.dim)
-        if self.site.shards:
+        if self.site.shards and not self.tell_again:
             self.tell_again = self.arrivals + max(TELL_AFTER, len(self.counts) // TELL_AFTER)
         return released
 

@@ -122,15 +122,24 @@ class Trunk(_End):
 
 
 class Branch(_End):
-    """The shard's end; `at_once` are routes by method and path."""
+    """The shard's end; `at_once` are routes by method and path, `joined` all such ends."""
 
-    def __init__(self, at_once: Mapping[tuple[str, str], Endpoint], monitor: Monitor) -> None:
+    def __init__(
+        self, at_once: Mapping[tuple[str, str], Endpoint], monitor: Monitor, joined: set[Branch]
+    ) -> None:
         super().__init__()
-        self._at_once, self._monitor = at_once, monitor
+        self._at_once, self._monitor, self._joined = at_once, monitor, joined
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._joined.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._joined.discard(self)
 
     def data_received(self, data: bytes) -> None:
         for asked in self._read(data, _asked):
@@ -193,17 +202,10 @@ class Branch(_End):
 async def branches(app: Routes, listener: socket.socket) -> AsyncIterator[None]:
     """Take messages of routers meanwhile. A server must be referred to, or uvloop ends it."""
     joined: set[Branch] = set()
-
-    def join() -> Branch:
-        joined.difference_update([one for one in joined if one.transport.is_closing()])
-        branch = Branch(app.at_once, app.gate.monitor)
-        joined.add(branch)
-        return branch
-
-    server = await asyncio.get_running_loop().create_unix_server(join, sock=listener)
+    branch = partial(Branch, app.at_once, app.gate.monitor, joined)
+    server = await asyncio.get_running_loop().create_unix_server(branch, sock=listener)
     try:
         yield
     finally:
         server.close()
-        for branch in joined:
-            await branch.close()
+        await asyncio.gather(*(one.close() for one in joined))

@@ -21,9 +21,6 @@ HEADER_BYTES = 1 << 16
 WAITING = 16
 """Requests of one connection that may wait for an answer before no more is read."""
 
-UNREAD_BYTES = 1 << 26
-"""Of an answer, or of a stream, that a client has not read before it is given up."""
-
 PATIENCE = 64
 """How many times too long a body may be and still be read to its end, to be refused in words."""
 
@@ -61,10 +58,12 @@ class Front(asyncio.Protocol):
         self._last: Answer | None = None
         self._task: asyncio.Task[None] | None = None
         self._asking = self._written = self._unread = False
+        self._sink = Sink(self._write)
         self._begin()
 
     def _begin(self) -> None:
         self._target, self._size = b"", 0
+        self._in_head, self._head_bytes = True, 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
 
@@ -76,11 +75,13 @@ class Front(asyncio.Protocol):
             self._task.cancel()
 
     def pause_writing(self) -> None:
-        """The client does not read: nothing more is answered until it does."""
+        """The client does not read: nothing more is answered or passed on until it does."""
         self._unread = True
+        self._sink.pause()
 
     def resume_writing(self) -> None:
         self._unread = False
+        self._sink.resume()
         if self._idle:
             self._next()
 
@@ -91,12 +92,15 @@ class Front(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._last is not None:
             return
+        self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._end(400, "this server speaks HTTP/1.1 only")
+            pass  # refused when the message was complete
         except httptools.HttpParserError:
             self._end(400, "this is not HTTP")
+        if self._in_head and self._head_bytes > HEADER_BYTES:
+            self._end(431, "the headers are too long")
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -112,7 +116,7 @@ class Front(asyncio.Protocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_headers_complete(self) -> None:
-        self._size = 0
+        self._size, self._in_head = 0, False
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
@@ -124,6 +128,8 @@ class Front(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._size > self._max_body:
             self._end(413, f"a body may have {self._max_body} bytes")
+        if self._parser.should_upgrade():  # its body was skipped
+            self._end(400, "this server speaks HTTP/1.1 only")
         if self._last is not None or self.transport.is_closing():
             return
         method, keep = self._parser.get_method(), self._parser.should_keep_alive()
@@ -187,9 +193,9 @@ class Front(asyncio.Protocol):
     ) -> None:
         try:
             if known is None:
-                await self._handler.handle(request, self._write)
+                await self._handler.handle(request, self._sink)
             else:
-                await self._handler.sought(request, *known, self._write)
+                await self._handler.sought(request, *known, self._sink)
         except FclubError as error:
             self._fail(status_of(error), str(error))
         except Exception as error:
@@ -213,5 +219,3 @@ class Front(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         self._written = True
         self.transport.write(data)
-        if self.transport.get_write_buffer_size() > UNREAD_BYTES:
-            self.transport.abort()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -19,7 +19,41 @@ from fclub.service.http.trunk import Trunk, trunk_of
 
 LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
-Sink = Callable[[bytes], None]
+Write = Callable[[bytes], None]
+
+
+class Sink:
+    """Where an answer goes; while its reader is behind, no more is read from where it comes from."""
+
+    def __init__(self, write: Write) -> None:
+        self.write = write
+        self._source: asyncio.Transport | None = None
+        self._paused = False
+
+    def __call__(self, data: bytes) -> None:
+        self.write(data)
+
+    @contextmanager
+    def flowing(self, source: asyncio.Transport) -> Iterator[None]:
+        """An answer comes from there meanwhile."""
+        self._source = source
+        if self._paused:
+            source.pause_reading()
+        try:
+            yield
+        finally:
+            self._source = None
+            source.resume_reading()
+
+    def pause(self) -> None:
+        self._paused = True
+        if self._source is not None:
+            self._source.pause_reading()
+
+    def resume(self) -> None:
+        self._paused = False
+        if self._source is not None:
+            self._source.resume_reading()
 
 
 class Request(NamedTuple):
@@ -79,13 +113,13 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._done: asyncio.Future[int] | None = None
-        self._sink: Sink | None = None
+        self._write: Write | None = None
         self._body: list[bytes] | None = None
 
-    def exchange(self, data: bytes, sink: Sink, body: list[bytes] | None = None) -> asyncio.Future[int]:
-        """Send a request; what comes goes to `sink`, its body to `body`; the result is the status."""
+    def exchange(self, data: bytes, write: Write, body: list[bytes] | None) -> asyncio.Future[int]:
+        """Send a request; `write` what comes, its body into `body`; the result is the status."""
         self._parser = httptools.HttpResponseParser(self)
-        self._sink, self._body = sink, body
+        self._write, self._body = write, body
         self._done = asyncio.get_running_loop().create_future()
         self.transport.write(data)
         return self._done
@@ -98,10 +132,10 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._done is None or self._sink is None:
+        if self._done is None or self._write is None:
             self.transport.abort()
             return
-        self._sink(data)
+        self._write(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
@@ -137,17 +171,21 @@ class Server:
         """The whole answer."""
         raw: list[bytes] = []
         body: list[bytes] = []
-        status = await self._exchange(request, raw.append, body)
+        connection = await self._connection()
+        status = await self._exchange(connection, request, raw.append, body)
         return Answer(status, b"".join(body), b"".join(raw))
 
     async def pass_on(self, request: Request, sink: Sink) -> None:
-        """The answer, byte by byte as it comes."""
-        await self._exchange(request, sink, None)
-
-    async def _exchange(self, request: Request, sink: Sink, body: list[bytes] | None) -> int:
+        """The answer, byte by byte as it comes and is read."""
         connection = await self._connection()
+        with sink.flowing(connection.transport):
+            await self._exchange(connection, request, sink.write, None)
+
+    async def _exchange(
+        self, connection: Connection, request: Request, write: Write, body: list[bytes] | None
+    ) -> int:
         try:
-            status = await connection.exchange(request.encoded(), sink, body)
+            status = await connection.exchange(request.encoded(), write, body)
         except asyncio.CancelledError:
             connection.transport.abort()
             raise

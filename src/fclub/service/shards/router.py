@@ -102,7 +102,7 @@ class Router:
 
     async def sought(self, request: Request, asked: Server, answer: Answer, sink: Sink) -> None:
         """Decisions of before the shards may end with the number of another."""
-        if len(self.homes.counts) > 1:
+        if len(self.homes.counts) > 1 and request.target == b"/v1/feedback":
             answer = await self._ask_in_turn(
                 request, [s for s in self.shards if s is not asked], answer
             )
@@ -111,7 +111,9 @@ class Router:
     async def handle(self, request: Request, sink: Sink) -> None:
         path = request.target.partition(b"?")[0].decode("latin-1")
         known = self._routes.get((request.method, path))
-        if known is not None:
+        if request.method == b"HEAD":
+            sink(answer_of(405, b"").raw)
+        elif known is not None:
             await known(request, sink)
         elif path.startswith("/v1/users/"):
             await self._about_user(path, request, sink)
@@ -120,8 +122,6 @@ class Router:
         elif (asked := SHARD.fullmatch(path)) and int(asked[1]) < len(self.shards):
             target = request.target[len(f"/shards/{asked[1]}") :]
             await self.shards[int(asked[1])].pass_on(request._replace(target=target), sink)
-        elif request.method == b"HEAD":
-            sink(refusal(405, "HEAD is not possible here").raw)
         elif path in ONE_SHARD:
             reason = f"this is about one shard: /shards/K{path}, K from 0 to {len(self.shards) - 1}"
             sink(refusal(404, reason).raw)

@@ -309,13 +309,12 @@ class Decisions:
         Not all at once: requests wait meanwhile. Ids begin with the time, so nothing is searched.
         """
         first = _moment(before)
-        while self._recent and (oldest := next(iter(self._recent))) < first:
-            del self._recent[oldest]
         sql = "SELECT row, id FROM decisions WHERE id < ? ORDER BY id LIMIT ?"
         old = self._store.reader.execute(sql, (first, FORGOTTEN_AT_ONCE)).fetchall()
         if not old:
             return False
+        self._recent = {key: shown for key, shown in self._recent.items() if key >= first}
         self._by_user.delete(old, changes)
-        least = "(SELECT version FROM offers ORDER BY decision LIMIT 1)"
+        least = "(SELECT min(version) FROM offers)"
         changes.write(f"DELETE FROM former WHERE until <= coalesce({least}, until)")
         return True

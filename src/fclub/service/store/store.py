@@ -70,7 +70,11 @@ CREATE TABLE offers (decision BLOB PRIMARY KEY, chance REAL NOT NULL, version IN
 CREATE TABLE former (id TEXT, since INTEGER, until INTEGER NOT NULL, features BLOB NOT NULL,
                      PRIMARY KEY (id, since)) WITHOUT ROWID;
 """
-SCHEMAS = {"local": _COMMON + _LOCAL + _BY_USER + _SHOP + _SINCE + _OFFERS + _ROWS, "global": _COMMON}
+_VERSIONS = "CREATE INDEX offers_by_version ON offers (version);"
+SCHEMAS = {
+    "local": _COMMON + _LOCAL + _BY_USER + _SHOP + _SINCE + _OFFERS + _VERSIONS + _ROWS,
+    "global": _COMMON,
+}
 
 _FIRST_GENERATOR = json.dumps(np.random.default_rng(0).bit_generator.state, sort_keys=True)
 _SESSIONS = """
@@ -97,7 +101,7 @@ MIGRATIONS: dict[str, dict[int, str]] = {
         6: _SINCE + _OFFERS,
         7: _ROWS + "INSERT OR REPLACE INTO meta SELECT 'at_once', coalesce(max(entry), 0) FROM log;",
         8: "INSERT INTO meta SELECT 'clusters_at_once', coalesce(max(entry), 0) FROM log;",
-        9: _BY_USER + _TO_BY_USER,
+        9: _BY_USER + _TO_BY_USER + _VERSIONS,
     },
     "global": {2: "", 3: "", 4: "", 5: _SESSIONS, 6: "", 7: "", 8: "", 9: ""},
 }
