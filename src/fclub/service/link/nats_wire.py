@@ -40,11 +40,12 @@ LEAVE_AFTER = 2
 """Failures in a row after which another broker of a cluster is tried: this one may be cut off."""
 
 SILENCE_SECONDS = 6.0
-LONGEST_SILENCE = 60.0
+LONGEST_SILENCE = 10.0
 """How long a message may stay without any answer until another broker of a cluster is tried.
 
 A broker that is cut off from the others may still say that there is nothing new. As the peer itself
-may be away, every silence is borne longer than the one before.
+may be away, the second silence is borne longer than the first; but to go round three brokers must not
+take more than half a minute.
 """
 
 PULL = json.dumps({"batch": BATCH, "expires": int(POLL_SECONDS * 1e9)}).encode()

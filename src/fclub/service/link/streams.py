@@ -21,8 +21,8 @@ from fclub.service.monitoring import Monitor
 
 UP_STREAM = "UP"
 DUPLICATE_SECONDS = 120.0
-KEEP_SECONDS = 3.0
-"""How long after one look at the streams the next begins."""
+KEEP_SECONDS, AGAIN_SECONDS = 3.0, 1.0
+"""How long after one look at the streams the next begins; after one that found something unusable."""
 
 ANSWER_SECONDS = 3.0
 """How long to wait for the broker to tell of one."""
@@ -47,7 +47,7 @@ class Streams:
     async def keep(self, client: Client) -> None:
         """Make again what a cluster has lost, one stream or all."""
         while True:
-            await asyncio.sleep(KEEP_SECONDS)
+            await asyncio.sleep(AGAIN_SECONDS if self._unusable else KEEP_SECONDS)
             try:
                 await self.prepare(client)
             except Exception as error:  # it is tried again, whatever it is
@@ -82,16 +82,21 @@ class Streams:
         stream = client.jetstream(timeout=ANSWER_SECONDS)
         patient = client.jetstream(timeout=DELETE_SECONDS)
         await self._usable(
-            name, self._stream(stream, name, subject), lambda: patient.delete_stream(name)
+            client, name, self._stream(stream, name, subject), lambda: patient.delete_stream(name)
         )
         await self._usable(
+            client,
             f"{name} > {consumer}",
             self._consumer(stream, name, consumer),
             lambda: patient.delete_consumer(name, consumer),
         )
 
     async def _usable(
-        self, what: str, look: Awaitable[None], give_up: Callable[[], Awaitable[object]]
+        self,
+        client: Client,
+        what: str,
+        look: Awaitable[None],
+        give_up: Callable[[], Awaitable[object]],
     ) -> None:
         """Give up what stays broken, so that it is made anew.
 
@@ -100,9 +105,9 @@ class Streams:
         try:
             await look
             self._unusable.pop(what, None)
-        except ServiceUnavailableError:
-            raise
-        except (TimeoutError, NatsError):
+        except (TimeoutError, NatsError) as error:
+            if isinstance(error, ServiceUnavailableError) and not await self.reached(client):
+                raise
             self._unusable[what] = self._unusable.get(what, 0) + 1
             if self._unusable[what] >= LOST_AFTER:
                 self._unusable[what] = 0
