@@ -21,12 +21,15 @@ from fclub.service.http.gate import FAILED, FAILURE, Endpoint, Respond, Routes, 
 from fclub.service.monitoring import Monitor
 
 LENGTH_BYTES = 4
+"""Before each message."""
+
 STOP_SECONDS = 10.0
+"""How long a shard that stops waits for its last answers."""
 
 
-def trunk_of(socket: str) -> str:
-    """Where a server behind a Unix socket takes such messages."""
-    return f"{socket}.trunk"
+def trunk_of(path: str) -> str:
+    """Where a server behind the Unix socket of this path takes such messages."""
+    return f"{path}.trunk"
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True, gc=False):
