@@ -145,6 +145,17 @@ def test_a_forgotten_user_is_in_no_sums_that_are_told() -> None:
     assert Site(4, DIM).hear(0, before) is Heard.NEWS
 
 
+def test_sums_that_a_phase_has_made_meanwhile_are_not_made_again() -> None:
+    alone = shard(1)
+    alone.server.hear(1, told_by(shard(2)))
+    alone.server.forget(3)
+    alone.visit(TELL_AFTER - 1)
+    made = told_by(alone)
+    assert grown(alone).tell_again > 0
+    alone.visit(1)
+    assert (alone.server.told, grown(alone).tell_again) == (made, 0)
+
+
 def test_sums_of_a_shard_that_was_restored_take_the_place_of_later_ones() -> None:
     alone = shard(1)
     earlier = told_by(alone)
