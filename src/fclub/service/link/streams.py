@@ -22,7 +22,7 @@ from fclub.service.monitoring import Monitor
 UP_STREAM = "UP"
 DUPLICATE_SECONDS = 120.0
 KEEP_SECONDS, AGAIN_SECONDS = 3.0, 1.0
-"""How long after one look at the streams the next begins; after one that found something unusable."""
+"""How long after one look at the streams the next begins; if a cluster has something unusable."""
 
 ANSWER_SECONDS = 3.0
 """How long to wait for the broker to tell of one."""
@@ -47,7 +47,8 @@ class Streams:
     async def keep(self, client: Client) -> None:
         """Make again what a cluster has lost, one stream or all."""
         while True:
-            await asyncio.sleep(AGAIN_SECONDS if self._unusable else KEEP_SECONDS)
+            soon = self._replicas > 1 and self._unusable
+            await asyncio.sleep(AGAIN_SECONDS if soon else KEEP_SECONDS)
             try:
                 await self.prepare(client)
             except Exception as error:  # it is tried again, whatever it is
@@ -100,13 +101,15 @@ class Streams:
     ) -> None:
         """Give up what stays broken, so that it is made anew.
 
-        Where the broker itself is cut off from the others, nothing is known of what they have.
+        Where the broker itself is cut off from the others, nothing is known of what they have; a single
+        one that is not available is only waited for.
         """
         try:
             await look
             self._unusable.pop(what, None)
         except (TimeoutError, NatsError) as error:
-            if isinstance(error, ServiceUnavailableError) and not await self.reached(client):
+            unavailable = isinstance(error, ServiceUnavailableError)
+            if unavailable and (self._replicas == 1 or not await self.reached(client)):
                 raise
             self._unusable[what] = self._unusable.get(what, 0) + 1
             if self._unusable[what] >= LOST_AFTER:
