@@ -12,7 +12,7 @@ from tests.protocol.alone import DIM, USERS, Alone
 from fclub.errors import InvalidMessage
 from fclub.protocol.plus.site import Site
 from fclub.protocol.plus.type_messages import write_sums
-from fclub.protocol.plus.user_local import TELL_AFTER, UserLocal
+from fclub.protocol.plus.user_local import TELL_AFTER, Counted, UserLocal
 from fclub.protocol.seam import Heard
 
 SLOTS: dict[str, Any] = {"unit": "user", "level": "transcript"}
@@ -183,7 +183,7 @@ def test_users_of_shards_are_not_counted_in_releases_as_well() -> None:
     for one in (first, then):
         inside = grown(one)
         inside.others = inside.others._replace(visits=inside.others.visits + 60.0)
-        inside._released = 3 * USERS, USERS, 0
+        inside._counted = Counted(3 * USERS, USERS, 0)
     assert sums is not grown(first).others
     grown(first).hear(1, told_by(shard(2)))
     expected = 0.5 * grown(then).others.visits + grown(first).site.sums.visits

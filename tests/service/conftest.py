@@ -28,6 +28,7 @@ DIM = 4
 TOKEN, ADMIN_TOKEN = "application-token", "admin-token"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 ADMIN = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+ITEMS = [{"id": str(k), "features": [0.1 * k] + [0.0] * (DIM - 1)} for k in range(3)]
 HTTP = Http(
     tokens=[hash_token(TOKEN)],
     admin_tokens=[hash_token(ADMIN_TOKEN)],
@@ -46,6 +47,33 @@ def offer(rng: np.random.Generator, count: int = 5, dim: int = DIM) -> list[dict
     rows = rng.standard_normal((count, dim))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return [{"id": f"item-{k}", "features": row.tolist()} for k, row in enumerate(rows)]
+
+
+class Wire:
+    """A transport that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.closed, self.reading = False, True
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed
+        self.sent.append(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
 
 
 def fclub(*words: str, **options: Any) -> subprocess.Popen[str]:

@@ -26,9 +26,8 @@ from fclub.service.shards.homes import Homes
 from fclub.service.shards.relay import Request, Server, Sink, answer_of
 from fclub.service.shards.router import Router
 
-from .conftest import DIM, HTTP, TOKEN, local_settings
+from .conftest import HTTP, ITEMS, TOKEN, Wire, local_settings
 
-ITEMS = [{"id": str(k), "features": [0.1 * k] + [0.0] * (DIM - 1)} for k in range(3)]
 USERS = [f"user-{k}" for k in range(12)]
 
 
@@ -251,29 +250,6 @@ class Plain:
 
     def fault(self, error: Exception) -> None:
         raise error
-
-
-class Wire:
-    """A transport that remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
-        self.reading, self.closed = True, False
-
-    def write(self, data: bytes) -> None:
-        self.sent.append(data)
-
-    def close(self) -> None:
-        self.closed = True
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def is_closing(self) -> bool:
-        return self.closed
 
 
 def test_who_does_not_read_is_neither_answered_nor_heard() -> None:

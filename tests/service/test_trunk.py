@@ -19,11 +19,10 @@ from fclub.service.monitoring import Monitor
 from fclub.service.serve import local_app
 from fclub.service.settings import LocalSettings
 
-from .conftest import DIM, HEADERS, HTTP, TOKEN, local_settings
+from .conftest import HEADERS, HTTP, ITEMS, TOKEN, Wire, local_settings
 
 PATHS = ("/v1/recommend", "/v1/feedback")
 BEARER = f"Bearer {TOKEN}".encode()
-ITEMS = [{"id": str(k), "features": [0.1 * k] + [0.0] * (DIM - 1)} for k in range(3)]
 
 
 def body(**fields: Any) -> bytes:
@@ -125,28 +124,13 @@ def test_a_request_that_needs_a_task_is_admitted_once(tmp_path: Path) -> None:
     uvloop.run(play())
 
 
-class Wire:
-    """A transport that remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
-        self.closing = False
-
-    def write(self, data: bytes) -> None:
-        assert not self.closing
-        self.sent.append(data)
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-
 class Slow:
     """A route that answers when it is told to; it may fail at once, or as a task."""
 
     def __init__(self) -> None:
         self.waiting: list[Any] = []
 
-    def respond(self, scope: Any, data: bytes, respond: Any) -> bool:
+    def answer_at_once(self, scope: Any, data: bytes, respond: Any) -> bool:
         if data == b"fault":
             raise RuntimeError("a fault")
         if data == b"later fault":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,14 @@ for so many of its users: more may be forgotten meanwhile, and each time everybo
 HALF = 0.5
 """A server listens once releases have told this part of the types: below, a released centre is more its
 public seed than what anybody's users say of it."""
+
+
+class Counted(NamedTuple):
+    """Users in the last release: all, those known exactly, and those of these at other shards."""
+
+    all: int
+    known: int
+    of_site: int
 
 
 class UserLocal(TypeLocal):
@@ -67,7 +75,7 @@ class UserLocal(TypeLocal):
         if slots is not None:
             for _ in range(len(crowd.squares)):
                 slots.add_user()
-        self.site, self._released = Site(rules.types, rules.dim), (0, 0, 0)
+        self.site, self._counted = Site(rules.types, rules.dim), Counted(0, 0, 0)
         self.arrivals = self.forgotten = self.tell_again = self._postponed = 0
         if released_only:
             self._believe(self._released_beliefs(None))
@@ -116,10 +124,10 @@ class UserLocal(TypeLocal):
     @property
     def beyond(self) -> TypeSums:
         """Users of other shards are left out of what releases say as soon as their sums are known."""
-        total, known, of_site = self._released
-        share, others = max(0.0, total - known), self.others
-        if self.site.users != of_site and share > 0.0:
-            left = max(0.0, total - known - self.site.users + of_site) / share
+        counted, others = self._counted, self.others
+        share, more = counted.all - counted.known, self.site.users - counted.of_site
+        if more and share > 0:
+            left = max(0, share - more) / share
             others = TypeSums(*(left * array for array in others))
         return others.plus(self.site.sums)
 
@@ -255,7 +263,7 @@ class UserLocal(TypeLocal):
         types = read_types(message.values, self.public)
         self.slots.adopt(message.version, types.centres, types.shares)
         known = len(self.counts) + self.site.users
-        self._released = message.users, known, self.site.users
+        self._counted = Counted(message.users, known, self.site.users)
         others = max(0.0, 1.0 - known / message.users)
         self.others = self._as_sums(types, others, message)
         listens = self.released_only or bool(self.others.visits.any())
@@ -323,7 +331,7 @@ class UserLocal(TypeLocal):
         arrays |= under("site.", told)
         values |= shards | {"arrivals": self.arrivals, "forgotten": self.forgotten}
         values["tell_again"] = self.tell_again
-        values["released"] = list(self._released)
+        values["released"] = list(self._counted)
         if self.slots is not None:
             own, numbers = self.slots.state()
             arrays |= under("slots.", own)
@@ -338,7 +346,6 @@ class UserLocal(TypeLocal):
         self.tell_again = int(values.get("tell_again", 0))
         if "forgotten" not in values:  # older sums may hold users who are forgotten
             self.sums = TypeSums.zeros(self.rules.types, self.rules.dim)
-        total, known, of_site = values.get("released", [0, 0, 0])
-        self._released = int(total), int(known), int(of_site)
+        self._counted = Counted(*values.get("released", [0, 0, 0]))
         if self.slots is not None:
             self.slots.restore(inside("slots.", arrays), values, len(self.counts))

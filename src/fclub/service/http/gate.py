@@ -181,7 +181,7 @@ class Endpoint:
         """Bytes of a body that is read before it is looked at."""
         return min(AT_ONCE_BYTES, self._gate.http.max_body_bytes)
 
-    def respond(self, scope: Scope, body: Bytes, respond: Respond) -> bool:
+    def answer_at_once(self, scope: Scope, body: Bytes, respond: Respond) -> bool:
         """Answer without a task, once what was done is on disk; False if that is not possible."""
         assert self._at_once is not None
         start = time.perf_counter()

@@ -109,7 +109,7 @@ class JoinedProtocol(HttpToolsProtocol):
         cycle, respond = held.cycle, partial(self._respond, held.cycle)
         self._asking = True
         try:
-            answered = held.endpoint.respond(cast(Scope, cycle.scope), cycle.body, respond)
+            answered = held.endpoint.answer_at_once(cast(Scope, cycle.scope), cycle.body, respond)
         finally:
             self._asking = False
         if not answered:

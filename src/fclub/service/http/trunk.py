@@ -157,7 +157,7 @@ class Branch(_End):
         endpoint = self._at_once["POST", asked.path]
         headers = [(b"authorization", asked.authorization)]
         scope = {"type": "http", "method": "POST", "path": asked.path, "headers": headers}
-        if not endpoint.respond(scope, asked.body, partial(self._tell, asked.number)):
+        if not endpoint.answer_at_once(scope, asked.body, partial(self._tell, asked.number)):
             task = self._loop.create_task(self._work(endpoint, scope, asked))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

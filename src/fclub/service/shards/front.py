@@ -13,9 +13,9 @@ from typing import Protocol, cast
 
 import httptools
 
-from fclub.errors import FclubError, NotFound
+from fclub.errors import FclubError
 from fclub.service.http.gate import AT_ONCE_BYTES, FAILED, FAILURE, status_of
-from fclub.service.shards.relay import Answer, Request, Server, Sink, answer_of, refusal
+from fclub.service.shards.relay import NOT_FOUND, Answer, Request, Server, Sink, answer_of, refusal
 
 HEADER_BYTES = 1 << 16
 WAITING = 16
@@ -26,8 +26,6 @@ PATIENCE = 64
 
 HOP = {b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"expect", b"upgrade"}
 """Headers that are about one connection, not about the request."""
-
-NOT_FOUND = status_of(NotFound())
 
 
 class Handler(Protocol):

@@ -19,6 +19,8 @@ from fclub.service.http.trunk import Trunk, trunk_of
 
 LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
+NOT_FOUND = HTTPStatus.NOT_FOUND.value
+
 Write = Callable[[bytes], None]
 
 

@@ -17,7 +17,7 @@ from fclub.errors import Gone
 from fclub.service.http.gate import status_of
 from fclub.service.monitoring import Monitor
 from fclub.service.shards.homes import Homes
-from fclub.service.shards.relay import Answer, Request, Server, Sink, answer_of, refusal
+from fclub.service.shards.relay import NOT_FOUND, Answer, Request, Server, Sink, answer_of, refusal
 
 REMEMBERED = 100_000
 """Users whose home was asked for and is kept at hand."""
@@ -124,7 +124,7 @@ class Router:
             await self.shards[int(asked[1])].pass_on(request._replace(target=target), sink)
         elif path in ONE_SHARD:
             reason = f"this is about one shard: /shards/K{path}, K from 0 to {len(self.shards) - 1}"
-            sink(refusal(404, reason).raw)
+            sink(refusal(NOT_FOUND, reason).raw)
         else:
             await self.shards[0].pass_on(request, sink)
 
@@ -135,7 +135,7 @@ class Router:
     async def _feedback(self, request: Request, sink: Sink) -> None:
         first, *others = await self._places_of_decision(request.body, request) or FAULTS
         answer = await self.shards[first].ask(request)
-        if answer.status == 404:
+        if answer.status == NOT_FOUND:
             answer = await self._ask_in_turn(request, [self.shards[place] for place in others], answer)
         sink(answer.raw)
 
@@ -143,7 +143,7 @@ class Router:
         """Until one has found it; otherwise what the first one said."""
         for shard in shards:
             found = await shard.ask(request)
-            if found.status != 404:
+            if found.status != NOT_FOUND:
                 return found
         return answer
 
@@ -186,7 +186,7 @@ class Router:
             asked = await self.shards[place].ask(Request(b"GET", target, request.headers, b""))
             if asked.status == 200:
                 return place
-            if asked.status != 404:
+            if asked.status != NOT_FOUND:
                 raise Gone(f"{self.shards[place].name} does not say whether it knows this user")
         return newest
 
@@ -233,7 +233,7 @@ class Router:
                     return answer
                 for e, result in zip(mine, _results.decode(answer.body).results, strict=True):
                     results[e] = result
-                    if _result.decode(result).status != 404:
+                    if _result.decode(result).status != NOT_FOUND:
                         left[e].clear()
             left = {e: candidates for e, candidates in left.items() if candidates}
         return answer_of(200, msgspec.json.encode({"results": results}))
