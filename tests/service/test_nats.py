@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fclub.environments.synthetic import Synthetic
+from fclub.service.link import nats_wire
 from fclub.service.link.broker import LocalBroker, global_permissions, permissions
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import Broker, NatsWire
 from fclub.service.link.streams import UP_STREAM, down_stream
+from fclub.service.link.wire import Arrival
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.handshake import AGREED
 from fclub.service.nodes.node import Node
@@ -217,3 +222,125 @@ def test_wrong_credentials_are_refused(broker: LocalBroker, user: str, password:
         answer = b"".join(iter(lambda: connection.recv(4096), b""))
     assert b"Authorization Violation" in answer
     assert b"PONG" not in answer
+
+
+HANGS = 60.0
+"""Nothing below takes so long; it only ends what hangs."""
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while not true():
+        await asyncio.sleep(0.01)
+
+
+class Ends:
+    """The wires of s0 and of the global server, which notes what arrives there."""
+
+    def __init__(self, broker: LocalBroker, between: str | None = None) -> None:
+        local, hub = login(broker, "s0"), login(broker, GLOBAL)
+        local = local if between is None else replace(local, url=between)
+        self.local = NatsWire("s0", local, Monitor("s0"))
+        self.hub = NatsWire(GLOBAL, hub, Monitor(GLOBAL), ["s0"])
+        self.heard: list[bytes] = []
+
+    async def start(self) -> None:
+        async def deliver(arrivals: list[Arrival]) -> None:
+            self.heard += [frame for _, frame in arrivals]
+
+        for wire in (self.hub, self.local):
+            await wire.start(deliver, lambda: None)
+        await self.say(b"first")
+
+    async def say(self, frame: bytes) -> None:
+        """Until it arrives, as a runner does."""
+        while frame not in self.heard:
+            await self.local.send(GLOBAL, frame, None)
+            await asyncio.sleep(0.05)
+
+    async def stop(self) -> None:
+        await self.local.stop()
+        await self.hub.stop()
+
+
+def test_a_client_that_is_closed_for_good_is_replaced(broker: LocalBroker) -> None:
+    """nats-py never comes back after a broker has refused a password, though it be right again."""
+
+    def reload(password: str) -> None:
+        text = config.read_text()
+        config.write_text(text.replace("secret-s0", password).replace("other-s0", password))
+        assert broker.process is not None
+        broker.process.send_signal(signal.SIGHUP)
+
+    async def run() -> None:
+        ends = Ends(broker)
+        await ends.start()
+        client = ends.local._client
+        assert client is not None
+        reload("other-s0")
+        await until(lambda: client.is_closed)
+        reload("secret-s0")
+        await ends.say(b"second")
+        assert ends.local._client is not client
+        await ends.stop()
+
+    config = broker.folder / "nats.json"
+    asyncio.run(asyncio.wait_for(run(), HANGS))
+
+
+class Relay:
+    """Between a client and the broker; can go silent on all connections that it has, as a cut cable."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._tasks = port, set[asyncio.Task[None]]()
+        self._now = asyncio.Event()
+        self.dialled = 0
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        return f"nats://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.dialled += 1
+        there, broker = await asyncio.open_connection("127.0.0.1", self._port)
+        silent = self._now
+        for source, target in ((reader, broker), (there, writer)):
+            self._tasks.add(asyncio.create_task(self._pass_on(source, target, silent)))
+
+    async def _pass_on(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, silent: asyncio.Event
+    ) -> None:
+        with suppress(OSError):
+            while data := await source.read(65536):
+                if not silent.is_set():
+                    target.write(data)
+                    await target.drain()
+        target.close()
+
+    def go_silent(self) -> None:
+        self._now.set()
+        self._now = asyncio.Event()
+
+    async def stop(self) -> None:
+        self._server.close()
+        await asyncio.gather(*self._tasks)
+
+
+def test_a_client_that_hears_nothing_is_replaced(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes itself for connected; its own pings would need minutes to find out."""
+    monkeypatch.setattr(nats_wire, "POLL_SECONDS", 0.2)
+    pull = json.loads(nats_wire.PULL) | {"expires": int(0.2e9)}
+    monkeypatch.setattr(nats_wire, "PULL", json.dumps(pull).encode())
+
+    async def run() -> None:
+        relay = Relay(broker.port)
+        ends = Ends(broker, await relay.start())
+        await ends.start()
+        relay.go_silent()
+        await ends.say(b"second")
+        assert relay.dialled >= 2
+        await ends.stop()
+        await relay.stop()
+
+    asyncio.run(asyncio.wait_for(run(), HANGS))

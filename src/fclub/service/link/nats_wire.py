@@ -37,7 +37,14 @@ REFUSALS_BORNE = 15
 
 CLOSE_SECONDS = 5.0
 LEAVE_AFTER = 2
-"""Failures in a row after which another broker of a cluster is tried: this one may be cut off."""
+"""Failures in a row after which a connection is given up.
+
+One of a cluster may be cut off from the others. A client may be deaf: nats-py ends its reading for good
+after some errors and still takes itself for connected.
+"""
+
+LONGEST_PAUSE = 8.0
+"""Seconds between two dials of a single broker, at most; they double as long as nothing arrives."""
 
 SILENCE_SECONDS = 6.0
 LONGEST_SILENCE = 10.0
@@ -94,7 +101,7 @@ class NatsWire:
         self._streams = Streams(monitor, servers or [], replicas)
         self._urls = [url.strip() for url in broker.url.split(",")]
         shuffle(self._urls)
-        self._failures = 0
+        self._failures = self._dials = 0
         self._asked: float | None = None
         self._silence = SILENCE_SECONDS
         self._client: Client | None = None
@@ -114,9 +121,7 @@ class NatsWire:
     async def _run(self, deliver: Deliver) -> None:
         while True:
             try:
-                if self._client is None:
-                    self._client = await self._connect()
-                await self._consume(self._client, deliver)
+                await self._consume(await self._dialled(), deliver)
             except _NotPrepared:
                 await self._not_prepared()
                 await asyncio.sleep(PREPARED_SECONDS)
@@ -140,7 +145,7 @@ class NatsWire:
         elif self._refusals % REFUSALS_TOLD == 0:
             self.monitor.wire_failed(_NotPrepared("the broker does not have the streams"))
         self._refusals += 1
-        if self._refusals % REFUSALS_BORNE == 0:
+        if self._refusals % REFUSALS_BORNE == 0 and len(self._urls) > 1:
             await self._leave()
 
     async def _worth_staying(self) -> bool:
@@ -150,9 +155,7 @@ class NatsWire:
         return await self._streams.reached(self._client)
 
     async def _leave(self) -> None:
-        """Try the other brokers of a cluster before this one; a single one is never left."""
-        if len(self._urls) == 1:
-            return
+        """Give up this connection; the other brokers of a cluster are dialled before this one."""
         client, self._client = self._client, None
         if client is not None:
             here = client.connected_url
@@ -160,6 +163,17 @@ class NatsWire:
             self._urls = self._urls[at + 1 :] + self._urls[: at + 1]
             with suppress(TimeoutError, NatsError, OSError):
                 await asyncio.wait_for(client.close(), CLOSE_SECONDS)
+
+    async def _dialled(self) -> Client:
+        """The client in use, or a new one: nats-py never opens again one that it has closed."""
+        if self._client is not None and self._client.is_closed:
+            await self._leave()
+        if self._client is None:
+            if self._dials and len(self._urls) == 1:
+                await asyncio.sleep(min(POLL_SECONDS * 2 ** (self._dials - 1), LONGEST_PAUSE))
+            self._dials += 1
+            self._client = await self._connect()
+        return self._client
 
     async def _connect(self) -> Client:
         async def failed(error: Exception) -> None:
@@ -200,7 +214,7 @@ class NatsWire:
                     await client.publish(request, PULL, reply=inbox)
                     asked = BATCH
                 messages = await self._arrived(subscription)
-                self._failures = 0
+                self._failures = self._dials = 0
                 frames = [message for message in messages if not _status(message)]
                 asked = asked - len(frames) if len(frames) == len(messages) else 0
                 self._listen(bool(frames))
