@@ -28,21 +28,20 @@ from fclub.parameters import Parameter
 
 EXACT, PRIVATE = "fclub-plus", "cdp-fclub-plus"
 LINUCB, TYPES, HOMO = "linucb", "oracle-types", "homo-dc"
-ALONE, DEFAULT, EASY, PAPER = "alone", "default", "user ε=4", "event cdp δ=0.1"
+ALONE, DEFAULT, EASY = "alone", "default", "user ε=4"
 NOT_WORSE = 1.005
 
 
-def private(unit: str, level: str, epsilon: float, delta: float) -> Setting:
-    """`cdp-fclub-plus` with this guarantee."""
-    return Setting(PRIVATE, {"unit": unit, "level": level, "epsilon": epsilon, "delta": delta})
+def private(epsilon: float) -> Setting:
+    """`cdp-fclub-plus` with its default guarantee at this ε."""
+    return Setting(PRIVATE, {"epsilon": epsilon})
 
 
 SETTINGS: dict[str, Setting] = {
     **{name: Setting(name) for name in (EXACT, LINUCB, TYPES, HOMO)},
     ALONE: Setting(EXACT, {"share": False}),
-    DEFAULT: private("user", "transcript", 1.0, 1e-5),
-    EASY: private("user", "transcript", 4.0, 1e-5),
-    PAPER: private("event", "cdp", 1.0, 0.1),
+    DEFAULT: private(1.0),
+    EASY: private(4.0),
 }
 
 
@@ -117,7 +116,6 @@ ROWS: dict[str, Row] = {
         (Goal(EXACT, LINUCB, 0.52), Goal(EXACT, TYPES, 1.36), NO_LOSS),
         {},
     ),
-    "2,000 x 100 events": Row(2_000, 100, (Goal(PAPER, ALONE, 0.84),), {}),
     "2,000 Zipf": Row(2_000, 20, (Goal(EXACT, LINUCB, 0.75), NO_LOSS), {"visits": "zipf"}),
     "newcomers": Row(
         2_000,

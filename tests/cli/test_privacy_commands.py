@@ -14,13 +14,13 @@ from fclub.cli import audit, privacy
 from fclub.core.lattice import Whole
 from fclub.core.types import Floats
 from fclub.errors import InvalidSetting, UnknownName
+from fclub.privacy import targets
 from fclub.privacy.ledger import Ledger, write_ledger
 from fclub.privacy.levels import CDP, PAIRS, Flag
 from fclub.privacy.mechanisms import calibrate
 from fclub.privacy.noise import DiscreteNoise
 from fclub.protocol.plus.private import PrivatePlusConstants, UserFamily
 from fclub.protocol.seam import Shape
-from fclub.simulation import attack
 
 runner = CliRunner()
 
@@ -124,7 +124,7 @@ class Silent:
 
 def test_audit_of_a_leaking_target_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """A source that draws nothing but zeros, in place of the operating system's."""
-    monkeypatch.setattr(attack, "DiscreteNoise", Silent)
+    monkeypatch.setattr(targets, "DiscreteNoise", Silent)
     result = runner.invoke(audit.app, ["--target", "increments", "--epsilon", "8", "--trials", "200"])
     assert result.exit_code == 1
     assert "does not keep its claim" in result.stdout

@@ -193,8 +193,7 @@ def lone_server(name: str, parameters: dict[str, Parameter]) -> LocalServer:
     source = NoNoise() if family.privacy is None else SeededNoise(np.random.default_rng(0))
     link = Recording(family)
     place = Place("0", link.uplink(0), source, family.ledger(True), np.random.default_rng(0))
-    live = parameters is not SIMULATED
-    server = family.local_server(place, family.users(0 if live else 3), live)
+    server = family.local_server(place, family.users(0), live=True)
     while len(server.counts) < 3:
         server.add_user()
     for t in range(6):
@@ -204,8 +203,6 @@ def lone_server(name: str, parameters: dict[str, Parameter]) -> LocalServer:
 
 ROWS = [(name, QUICK.get(name, {})) for name in FAMILIES]
 ROWS += [("fclub-plus", {"few": 1}), ("cdp-fclub-plus", {}), ("cdp-fclub-plus", {"few": 1})]
-SIMULATED: dict[str, Parameter] = {"unit": "event", "level": "cdp", "few": 1}
-ROWS += [("cdp-fclub-plus", SIMULATED)]
 
 
 @pytest.mark.parametrize(("name", "parameters"), ROWS)
@@ -265,13 +262,12 @@ def test_a_fingerprint_is_of_the_shape_and_the_constants(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_only_private_families_have_books_a_price_and_a_rehearsal(name: str) -> None:
-    live, preset = Live(name), FAMILIES[name]
+def test_only_private_families_have_books_and_a_price(name: str) -> None:
+    live = Live(name)
     live.visit(60)
     private = name in PRIVATE
     assert (live.family.privacy is not None) == private
     assert (live.ledger is not None) == (live.family.price() is not None) == private
-    assert (preset.rehearsal is not None) == private
     streams = [server.streams() for server in live.locals]
     assert all(streams) == any(streams) == private
     if live.ledger is not None:
@@ -279,18 +275,6 @@ def test_only_private_families_have_books_a_price_and_a_rehearsal(name: str) -> 
         for one in (stream for found in streams for stream in found.values()):
             assert 0.0 < one.mu <= price.stream * (1 + 1e-9)
         assert live.ledger.mu >= max(one.mu for found in streams for one in found.values())
-
-
-@pytest.mark.parametrize("name", PRIVATE)
-def test_a_forecast_is_of_as_many_releases_as_it_has_noise_for(name: str) -> None:
-    rehearsal = FAMILIES[name].rehearsal
-    shape = Shape(DIM, clusters=1, constant=rehearsal.constant)
-    found = rehearsal.forecast(make_family(name, shape, rehearsal.parameters))
-    releases = len(found.weights)
-    assert found.across.shape == (releases, releases)
-    assert np.linalg.eigvalsh(found.across).min() > 0.0
-    assert set(found.weights.ravel()) == {0.0, 1.0}
-    assert found.std > 0.0
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,9 +24,19 @@ from fclub.protocol.plus.type_messages import Release, read_noised
 from fclub.protocol.seam import Family
 from fclub.service.link.channel import Hello, Numbered, decode_frame
 from fclub.service.store.books import read_books
-from fclub.simulation.attack import numbers_in
 
 Key = tuple[Any, ...]
+
+
+def numbers_in(value: Any) -> Iterator[float]:
+    """All numbers that a message holds beside its statistics, and how many entries its lists have."""
+    match value:
+        case int() | float():
+            yield value
+        case list() | tuple():
+            yield len(value)
+            for entry in value:
+                yield from numbers_in(entry)
 
 
 class Transcript(NamedTuple):

@@ -17,7 +17,7 @@ from fclub.attack.pairs import live_pairs
 from fclub.cli.main import EXIT_FAILURE
 from fclub.errors import UnknownName
 from fclub.privacy.audit import CANARIES, Finding, audit
-from fclub.simulation.attack import TARGETS, make_target
+from fclub.privacy.targets import SENDERS, make_target
 
 app = typer.Typer(add_completion=False)
 
@@ -101,7 +101,7 @@ def _print_failure(console: Console, where: str, finding: Finding) -> None:
 
 
 def _mechanism(target: str, budgets: Budgets, trials: int, as_json: bool) -> int:
-    """Attack one mechanism or one server without its store; returns how many tests failed."""
+    """Attack one mechanism; returns how many tests failed."""
     results: list[tuple[tuple[float, float], list[Finding]]] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"attacking {target}", total=len(budgets) * len(CANARIES))
@@ -152,9 +152,7 @@ def audit_command(
         help="Attack all live policies, units and levels (the default without --policy and --target).",
     ),
     policy: str | None = typer.Option(None, help="Only running servers of this policy."),
-    target: str | None = typer.Option(
-        None, help=f"A mechanism, or a server without its store, instead: {', '.join(TARGETS)}."
-    ),
+    target: str | None = typer.Option(None, help=f"A mechanism instead: {', '.join(SENDERS)}."),
     epsilon: float | None = typer.Option(None, help="Claimed ε; two budgets are tried without it."),
     delta: float = typer.Option(1e-5, help="Claimed δ."),
     numbers: int = typer.Option(

@@ -23,10 +23,6 @@ LIMIT = 2.0**53 * STEP
 MOST_OBSERVATIONS = 10**8
 """No sum over so many observations reaches `LIMIT`: an entry of one is at most (1 + √d·GRID)²."""
 
-PARTS = 256
-"""Probabilities with which sums are weighted are multiples of 1/256; rounded down, they add up to at
-most 1."""
-
 Whole = NDArray[np.int64]
 """Multiples of a step, counted in steps."""
 

@@ -1,9 +1,10 @@
-"""What the audit attacks inside this package: a stream of releases through the real arithmetic."""
+"""Mechanisms as targets of the audit: a stream of releases through the real arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import numpy as np
 from fclub.core.lattice import STEP, Whole, on_grid, snap, whole
 from fclub.core.types import Counts, Floats, Vector
 from fclub.privacy.audit import Claim, Data, Released
+from fclub.privacy.calibration import mu_of
 from fclub.privacy.encoding import decode, encode
 from fclub.privacy.mechanisms import Increments, Mechanism, Tree, calibrate
-from fclub.privacy.noise import NoiseSource
+from fclub.privacy.noise import DiscreteNoise, NoiseSource
 from fclub.privacy.sensitivity import (
     Domain,
     noised_places,
@@ -129,3 +131,9 @@ def stream_target(
     entries = len(noised_places(domain, dim)[0])
     mechanism = calibrate(name, mu, sensitivity(domain, dim), len(schedule), entries)
     return StreamTarget(mechanism, domain, dim, schedule, noise, SENDERS[name])
+
+
+def make_target(name: str, epsilon: float, delta: float) -> StreamTarget:
+    """The mechanism of that name in the authors' domain: centred rewards beside a constant 1/√2."""
+    mu, domain = mu_of(epsilon, delta), Domain.of(sqrt(0.5))
+    return stream_target(name, mu, domain, 3, (2, 4, 7), DiscreteNoise())

@@ -214,16 +214,7 @@ def move_centres(rows: Floats, relaxation: float, beliefs: Beliefs) -> None:
             beliefs.centres[k, i] += relaxation * (target - beliefs.centres[k, i])
 
 
-class MeanNews(NamedTuple):
-    """What is known of μ beside the users of the sums: a precision, and it times the mean."""
-
-    precision: Matrix
-    vector: Vector
-
-
-def move_population(
-    beliefs: Beliefs, sums: TypeSums, rules: TypeRules, news: MeanNews | None = None
-) -> Beliefs:
+def move_population(beliefs: Beliefs, sums: TypeSums, rules: TypeRules) -> Beliefs:
     """μ, S, v and ω, from all users' sums."""
     scalars, people = beliefs.scalars.copy(), float(sums.scalars[PEOPLE])
     if people < 1.0:
@@ -236,13 +227,11 @@ def move_population(
     step = slope / (float(sums.scalars[WITHIN_INFORMATION]) + rules.within_precision)
     moved = spread + _limited(step, -0.5, 0.5)
     scalars[LOG_WITHIN] = _limited(moved, log(LEAST_WITHIN), log(MOST_WITHIN))
-    mean, covariance = _score(sums, people, rules, news)
+    mean, covariance = _score(sums, people, rules)
     return beliefs._replace(mean=mean, covariance=covariance, scalars=scalars)
 
 
-def _score(
-    sums: TypeSums, people: float, rules: TypeRules, news: MeanNews | None
-) -> tuple[Vector, Matrix]:
+def _score(sums: TypeSums, people: float, rules: TypeRules) -> tuple[Vector, Matrix]:
     """A damped step of Fisher scoring for μ and S, in coordinates where S = RRᵀ is the identity.
 
     The slope in S is half of what z vary more than ΣQ_S says, and its information is about ½ω_iω_j for
@@ -262,8 +251,5 @@ def _score(
     growth, V = np.linalg.eigh(np.eye(d) + 0.5 * (step + step.T))
     half = R @ (V * np.sqrt(np.clip(growth, 0.5, 2.0)))
     towards = R.T @ sums.slope - rules.prior_users * (R_inverse @ mu)
-    if news is not None:
-        omega = omega + R.T @ news.precision @ R
-        towards += R.T @ (news.vector - news.precision @ mu)
     moved = np.linalg.solve(omega + rules.prior_users * np.eye(d), towards)
     return mu + R @ moved, half @ half.T + LEAST_COVARIANCE * np.eye(d)

@@ -36,7 +36,6 @@ from fclub.core.statistics import Packed
 from fclub.errors import NumericalError
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import CDP, Flag
-from fclub.privacy.mechanisms import Tree
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import Downlink
@@ -46,7 +45,7 @@ from fclub.protocol.paper.detection import Detector, EdgeDeletion, OneCluster
 from fclub.protocol.paper.global_server import PaperGlobal, PhaseClock
 from fclub.protocol.paper.local_server import PaperLocal
 from fclub.protocol.paper.messages import event_size
-from fclub.protocol.seam import Constants, Forecast, Place, Price, Rehearsal, Shape
+from fclub.protocol.seam import Constants, Place, Price, Shape
 
 
 class PaperConstants(Constants):
@@ -241,24 +240,6 @@ class PaperRounds:
             server.clusters = LocalClusters(*rows)
             server.enter_uploads()
             start = stop
-
-
-def _forecast(family: PaperFamily) -> Forecast:
-    """Five observations: the report that opens the tree, every upload, one later report.
-
-    Phase 2 starts after two observations and, as nothing changed, only releases again what was there:
-    the tree of phase 1 goes on, and the new report's noise is a release of its own.
-    """
-    uploads, again = 5, 3
-    weights = np.eye(uploads + 1)[:, 1:]
-    growth = np.diff(Tree(uploads + 1, 1.0).factor(uploads + 1), axis=0, prepend=0.0)
-    across = np.insert(np.insert(growth @ growth.T, again, 0.0, axis=0), again, 0.0, axis=1)
-    across[again, again] = 1.0
-    weights = np.insert(weights, again, weights[:again].sum(axis=0), axis=0)
-    return Forecast(weights, across, family.bounds.noise_std)
-
-
-WithTree.rehearsal = Rehearsal(_forecast)
 
 
 class Printed(WithClusters, WithDelays, WithTree):

@@ -42,12 +42,10 @@ from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.seam import (
     Constants,
-    Forecast,
     GlobalServer,
     Kernels,
     Place,
     Price,
-    Rehearsal,
     Shape,
 )
 
@@ -282,18 +280,3 @@ class PlusRounds:
 def _stacked(parts: list[Packed]) -> Packed:
     """The rows of all of them, in order."""
     return Packed(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-
-
-def _forecast(family: PlusFamily) -> Forecast:
-    """Detections follow 20, 30 and 40 observations; each finds the user's next release due."""
-    assert family.plan is not None
-    detections, mechanism = (20, 30, 40), family.plan.mechanism
-    factor = mechanism.factor(len(detections))
-    weights = np.array([[float(t < count) for t in range(detections[-1])] for count in detections])
-    return Forecast(weights, factor @ factor.T, mechanism.std)
-
-
-REHEARSAL = Rehearsal(
-    _forecast, {"first_release": 8, "release_ratio": 1.1}, constant=float(np.sqrt(0.5))
-)
-"""Of streams of observations."""

@@ -26,7 +26,7 @@ from fclub.protocol.plus.messages import (
     read_released,
 )
 from fclub.protocol.plus.rules import PlusRules
-from fclub.protocol.plus.type_hub import NoisedHub, TypeHub
+from fclub.protocol.plus.type_hub import TypeHub
 from fclub.protocol.plus.type_messages import TypeDigest
 from fclub.protocol.seam import Beginning, Gathering, GlobalOverview, Member, State, global_overview
 
@@ -59,8 +59,7 @@ class PlusGlobal(Gathering):
         self._sent: dict[int, dict[tuple[Any, ...], int]] = {}
         self._heard: set[int] = set()
         self._answered = 0
-        hub = NoisedHub if rules.least_noise > 0.0 else TypeHub
-        self.types = hub(rules.types, rules.dim)
+        self.types = TypeHub(rules.types, rules.dim)
 
     def begin_phase(self, phase: int) -> None:
         """Let every server detect and report; answer if one of them had news."""

@@ -15,33 +15,26 @@ from fclub.core.plus.type_filter import FilterRules
 from fclub.core.plus.type_release import release_length
 from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
-from fclub.privacy.levels import EVENT, USER, check_pair, level_named
+from fclub.privacy.levels import USER, check_pair, level_named
 from fclub.privacy.slots import SlotPlan, plan_slots
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.event_local import EventLocal
-from fclub.protocol.plus.event_releases import EventPlan, EventReleases, plan_events
 from fclub.protocol.plus.family import (
     FLAGS,
-    REHEARSAL,
     SWITCHES,
     LevelName,
     PlusConstants,
     PlusFamily,
     Promise,
 )
-from fclub.protocol.plus.growing import GrowingLocal, GrowingUsers
+from fclub.protocol.plus.growing import GrowingUsers
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.releases import ExactReleases
 from fclub.protocol.plus.slots import SlotReleases
-from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.plus.user_global import UserGlobal
 from fclub.protocol.plus.user_local import UserLocal
-from fclub.protocol.seam import Constants, Place, Price, Rehearsal, Shape
-
-FIRST_SLOT, SLOT_GROWTH = 1.0, 1.22
-"""Visits per user at the first release of observations by type, and their growth from slot to slot."""
+from fclub.protocol.seam import Constants, Place, Price, Shape
 
 
 class PrivatePlusConstants(PlusConstants):
@@ -49,11 +42,6 @@ class PrivatePlusConstants(PlusConstants):
 
     name = "cdp-fclub-plus"
     switches: ClassVar[Mapping[str, str]] = SWITCHES | {"noise": "increments"}
-    rehearsal: ClassVar[Rehearsal | None] = replace(
-        REHEARSAL,
-        parameters={**REHEARSAL.parameters, "unit": "event", "level": "transcript"},
-        users=2,
-    )
 
     epsilon: Epsilon = 1.0
     delta: Delta = 1e-5
@@ -74,7 +62,7 @@ class PrivatePlusConstants(PlusConstants):
         meaning("unit user: longest vector that a user with one visit adds to a release", above=0),
     ] = 0.5
     slots: Annotated[
-        int, meaning("releases of a server by type in a period, fixed in advance", least=1)
+        int, meaning("unit user: releases of a server in a period, fixed in advance", least=1)
     ] = 24
     period: Annotated[
         float,
@@ -94,8 +82,7 @@ class PrivatePlusConstants(PlusConstants):
         return Promise(budget, level_named(self.level), self.first_release, self.release_ratio)
 
     def make_family(self, shape: Shape) -> PlusFamily:
-        kinds = {(USER, self.level): UserFamily, (EVENT, "cdp"): EventFamily}
-        return kinds.get((self.unit, self.level), PlusFamily)(self, shape)
+        return (UserFamily if self.unit == USER else PlusFamily)(self, shape)
 
 
 class UserFamily(PlusFamily):
@@ -169,37 +156,6 @@ class UserFamily(PlusFamily):
 
     def global_server(self, servers: list[int], link: Downlink) -> UserGlobal:
         return UserGlobal(servers, self.public, self.slots, link)
-
-
-class EventFamily(PlusFamily):
-    """The paper's notion, with the partition as given: large servers release observations by type.
-
-    A live server, which begins small, keeps one stream per user, however large it grows: what its
-    streams have released cannot be released once more by type.
-    """
-
-    constants: PrivatePlusConstants
-
-    @cached_property
-    def events(self) -> EventPlan:
-        """Noise and schedule of releases by type."""
-        assert self.privacy is not None
-        budget = self.privacy.epsilon, self.privacy.delta
-        slots = self.constants.slots
-        shape = self.domain, self.shape.dim
-        return plan_events(*budget, *shape, slots, FIRST_SLOT, SLOT_GROWTH)
-
-    def local_server(
-        self, place: Place, users: MixtureRound, live: bool
-    ) -> PlusLocal | TypeLocal | GrowingLocal:
-        crowd = Crowd(users.users, users.squares)
-        if live or len(crowd.squares) <= self.rules.few:
-            return super().local_server(place, users, live)
-        rules, releases = TypeRules(types=self.rules.types, dim=self.shape.dim), None
-        if self.constants.share and place.ledger is not None:
-            releases = EventReleases(self.events, place.noise, place.ledger, place.name)
-        told = self.constants.type_exploration, releases, self.domain, place.link
-        return EventLocal(crowd, rules, *told)
 
 
 ROWS: tuple[type[Constants], ...] = (PlusConstants, PrivatePlusConstants)

@@ -15,8 +15,6 @@ from fclub.protocol.plus.type_messages import (
     TypeDigest,
     TypeNews,
     information,
-    noised_length,
-    read_noised_values,
     read_sums,
     read_values,
     to_bytes,
@@ -49,12 +47,9 @@ class TypeHub:
     def learn(self, server: int, message: TypeDigest) -> None:
         if message.types != self.types or message.step < 0:
             raise InvalidMessage(f"sums over {message.types} types at step {message.step}")
-        self.sums[server] = self._read(message.sums)
+        self.sums[server] = read_values(message.sums, self.types, self.dim)
         self._asked[server] = message.phase, message.step
         self.version += 1
-
-    def _read(self, sums: bytes) -> Floats:
-        return read_values(sums, self.types, self.dim)
 
     def _visits(self, sums: Floats) -> Floats:
         """By type."""
@@ -145,24 +140,6 @@ class TypeHub:
             int(values["version"]),
             {server: (phase, step) for server, (phase, step) in values["asked"]},
         )
-
-
-class NoisedHub(TypeHub):
-    """Knows servers by noised sums of observations by type; it adds them up as they are."""
-
-    def _read(self, sums: bytes) -> Floats:
-        return read_noised_values(sums, self.types, self.dim)
-
-    def _visits(self, sums: Floats) -> Floats:
-        return sums[self.types : 2 * self.types]
-
-    @property
-    def _nothing(self) -> Floats:
-        return np.zeros(noised_length(self.types, self.dim))
-
-    def clusters(self) -> list[tuple[int, Statistics]]:
-        """A server with few users learns nothing of types that large servers release."""
-        return []
 
 
 def _within(gram: Matrix, count: int) -> Matrix:

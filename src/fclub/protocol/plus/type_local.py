@@ -10,7 +10,6 @@ import numpy as np
 
 from fclub.core.packing import flatten, rebuild
 from fclub.core.plus.beliefs import (
-    MeanNews,
     TypeRules,
     move_population,
     move_types,
@@ -110,7 +109,6 @@ class TypeLocal(TypeServing):
         self.owing = self.asking = self.asking_next = False
         self._known: tuple[Known, TypeSums] | None = None
         self._pass: Pass | None = None
-        self.news: MeanNews | None = None
 
     @property
     def observations(self) -> int:
@@ -305,7 +303,7 @@ class TypeLocal(TypeServing):
         total = self.sums.plus(self.beyond)
         beliefs = move_types(self.beliefs, total, self.rules)
         if self.step == EXCHANGES - 1:
-            beliefs = move_population(beliefs, total, self.rules, self.news)
+            beliefs = move_population(beliefs, total, self.rules)
             self._known = None
             self.people.expect(int(np.argmax(beliefs.users)))
         self._believe(beliefs)

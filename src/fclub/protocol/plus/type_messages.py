@@ -13,15 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fclub.core.lattice import PARTS, STEP, Whole
 from fclub.core.plus.type_filter import FilterRules, ReleasedTypes
 from fclub.core.plus.type_model import row_length
-from fclub.core.plus.type_noise import ALL, NoisedTypes, all_and_types
 from fclub.core.plus.type_release import release_length
 from fclub.core.plus.type_sums import TypeSums, are_possible
 from fclub.core.types import Counts, Floats, Matrix
 from fclub.errors import InvalidMessage
-from fclub.privacy.sensitivity import pair_of, released_places
 from fclub.protocol.messages import (
     MAX_COUNT,
     ROUNDING,
@@ -120,38 +117,6 @@ def information(row: Floats, dim: int) -> Matrix:
     """The matrix of a row, where entries beside the diagonal are doubled (`core.plus.type_model`)."""
     doubled: Matrix = row[dim:][places_of(dim)]
     return 0.5 * (doubled + np.diag(np.diag(doubled)))
-
-
-def noised_length(types: int, dim: int) -> int:
-    """Numbers in `write_noised_types`."""
-    return 2 * types + (types + 1) * len(released_places(dim)[0])
-
-
-def write_noised_types(users: Floats, visits: Floats, sums: Whole) -> Floats:
-    """Users and visits by type, then noised sums in parts of lattice steps, the last for all users."""
-    return np.concatenate([users, visits, sums.ravel().astype(np.float64)])
-
-
-def read_noised_values(data: bytes, types: int, dim: int) -> Floats:
-    """Numbers that may be noised sums; refuses what they cannot be."""
-    expected = 8 * noised_length(types, dim)
-    if len(data) != expected:
-        raise InvalidMessage(f"sums of {len(data)} bytes, expected {expected}")
-    values = np.frombuffer(data, dtype="<f8").astype(np.float64)
-    counts = values[: 2 * types]
-    if not (np.isfinite(values).all() and counts.min() >= 0.0 and counts.max() <= 2.0 * MAX_COUNT):
-        raise InvalidMessage("sums that users cannot add up to")
-    return values
-
-
-def read_noised_types(data: bytes, types: int, dim: int, noise: float) -> NoisedTypes:
-    """The inverse of `write_noised_types`, in units of observations; `noise` is its stated variance."""
-    values = read_noised_values(data, types, dim)
-    sums = values[2 * types :].reshape(types + 1, -1) * (STEP / PARTS)
-    sums[-1] /= ALL
-    stated = np.append(np.full(types, noise), noise / ALL**2)
-    counts = all_and_types(values[:types]), all_and_types(values[types : 2 * types])
-    return NoisedTypes(*counts, *pair_of(sums, dim), stated)
 
 
 FARTHEST = 100.0

@@ -24,7 +24,7 @@ from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.family import REHEARSAL, Deviations, LevelName, Prior, Variance
+from fclub.protocol.plus.family import Deviations, LevelName, Prior, Variance
 from fclub.protocol.plus.releases import PrivateReleases, Releases
 from fclub.protocol.pooled import messages
 from fclub.protocol.pooled.global_server import PooledGlobal
@@ -46,7 +46,6 @@ class PooledConstants(Constants):
         "noise": "increments",
         "scoring": "fused",
     }
-    rehearsal = REHEARSAL
 
     variance: Variance = 0.17
     prior: Prior = 0.7

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from fclub.config import Privacy
-from fclub.core.types import Floats, Matrix
-from fclub.parameters import Parameter, Parameters
+from fclub.parameters import Parameters
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.noise import NoiseSource
 from fclub.privacy.sensitivity import Domain
@@ -126,40 +125,14 @@ class Compiled(Protocol):
         """Give the servers what the rounds have changed."""
 
 
-class Forecast(NamedTuple):
-    """What one user's server will release of its observations, in the order of sending.
-
-    Release r holds the sum over observations with `weights[r]`; the noise of all releases has base
-    deviation `std` and the covariance `across` at deviation 1.
-    """
-
-    weights: Floats
-    across: Matrix
-    std: float
-
-
-@dataclass(frozen=True)
-class Rehearsal:
-    """A small federation for the audit to attack: its settings, and what it will release of a user.
-
-    There are so many `users`; if several, each is a stream and all release at the same time.
-    """
-
-    forecast: Callable[[Any], Forecast]
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    constant: float | None = None
-    users: int = 1
-
-
 class Constants(Parameters, ABC):
     """A row of the table of families: the parameters of a policy, from which its family is made.
 
-    `switches` tell the policies of a family apart. A private one has a `rehearsal`.
+    `switches` tell the policies of a family apart.
     """
 
     name: ClassVar[str]
     switches: ClassVar[Mapping[str, str]] = {}
-    rehearsal: ClassVar[Rehearsal | None] = None
 
     @abstractmethod
     def make_family(self, shape: Shape) -> Family: ...
