@@ -210,10 +210,6 @@ class FleetFailed(ServiceFailed):
     """A process of the federation did not start."""
 
 
-class Gone(ServiceFailed):
-    """A shard behind a router does not answer; it is started again."""
-
-
 class RequestFailed(FclubError):
     """What a client asked was refused, or no server answered; `status` is 0 then."""
 

@@ -29,7 +29,6 @@ from fclub.service.settings import (
     load_settings,
     parse_assignments,
 )
-from fclub.service.shards.supervisor import run_site
 
 from .conftest import DIM, HTTP, local_settings
 from .federation import Pump
@@ -329,8 +328,6 @@ def test_a_start_that_fails_leaves_no_store(tmp_path: Path, told: str) -> None:
         local_app(local)
     with pytest.raises(InvalidSetting, match=told):
         global_app(GlobalSettings(servers=["north"], **given))
-    with pytest.raises(InvalidSetting, match=told):
-        run_site(local, 2, [], lambda: local)
     assert list(tmp_path.iterdir()) == []
 
 

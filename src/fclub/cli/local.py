@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,6 @@ from fclub.service.http.gate import hash_token, new_token
 from fclub.service.nodes.parts import check_store
 from fclub.service.serve import local_app, serve
 from fclub.service.settings import LocalSettings, load_settings, parse_assignments
-from fclub.service.shards.supervisor import run_site
 
 app = typer.Typer(add_completion=False)
 
@@ -30,9 +28,6 @@ def local(
     catalogue: Annotated[str | None, typer.Option(help="CSV of items: id, features.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
-    shards: Annotated[
-        int | None, typer.Option(help="Local servers behind one port, each a process of its own.")
-    ] = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help="Any key=value.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Verify the store and leave.")] = False,
     token: Annotated[bool, typer.Option("--new-token", help="Print a new token and its hash.")] = False,
@@ -64,17 +59,4 @@ def local(
         lines = json.dumps(summary) if as_json else "\n".join(f"{k}: {v}" for k, v in summary.items())
         typer.echo(lines)
         return
-    given = ["--config", str(config)] if config else []
-    given += [
-        f"--set={key}={value if isinstance(value, str) else json.dumps(value)}"
-        for key, value in options.items()
-        if value is not None
-    ]
-
-    def run(settings: LocalSettings, load: Callable[[], LocalSettings]) -> None:
-        if shards is None:
-            serve(settings, local_app, load)
-        else:
-            run_site(settings, shards, given, load)
-
-    run_server(LocalSettings, config, options, run)
+    run_server(LocalSettings, config, options, lambda settings, load: serve(settings, local_app, load))

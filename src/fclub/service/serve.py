@@ -11,7 +11,7 @@ import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from fclub.service.http.gate import Routes
 from fclub.service.http.global_app import GlobalService
 from fclub.service.http.joined import JoinedProtocol
 from fclub.service.http.local_app import LocalService
-from fclub.service.http.trunk import branches, trunk_of
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import NatsWire, broker_of
 from fclub.service.link.wire import DirectWire, Wire, end
@@ -31,7 +30,6 @@ from fclub.service.monitoring import Monitor
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import caution, family_of, global_node, local_node, rehearse, stock
 from fclub.service.nodes.runner import Deadline, Runner
-from fclub.service.nodes.siblings import Siblings
 from fclub.service.reread import Reread, unusable
 from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model, Settings
 from fclub.service.starting import check_start
@@ -44,8 +42,8 @@ SWITCH_SECONDS = 0.0005
 GARBAGE_AFTER = 50_000
 """New objects after which garbage is looked for: a request makes dozens, all gone with its answer."""
 
-CLIENT_SECONDS, ROUTER_SECONDS = 5, 86_400
-"""How long an idle connection of a client, or of a router in front of this server, is kept."""
+IDLE_SECONDS = 75
+"""How long an idle connection is kept."""
 
 DAY = 86_400.0
 FORGET_EVERY = 60.0
@@ -106,7 +104,6 @@ def local_app(settings: LocalSettings) -> Application:
     else:
         wire = DirectWire(settings.name, board)
     runner = Runner(node, wire, monitor, settings.resend_seconds)
-    runner.exchange = Siblings(node, settings, monitor).exchange
     service = LocalService(settings, node, runner, monitor)
 
     @asynccontextmanager
@@ -172,14 +169,13 @@ def serve(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     http = settings.http
     listeners = _listen(http)
-    trunk = None if http.socket is None else _listen_behind(trunk_of(http.socket))
     app, runner = make(settings)
     config = uvicorn.Config(
         app,
         http=JoinedProtocol,
         ssl_certfile=None if http.socket else http.tls_certificate,
         ssl_keyfile=None if http.socket else http.tls_key,
-        timeout_keep_alive=ROUTER_SECONDS if http.socket else CLIENT_SECONDS,
+        timeout_keep_alive=IDLE_SECONDS,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -195,7 +191,7 @@ def serve(
     sys.setswitchinterval(SWITCH_SECONDS)
     server = _Server(config, runner.monitor)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as loop:
-        loop.run(_serve(server, app, runner, listeners, trunk, reread))
+        loop.run(_serve(server, app, runner, listeners, reread))
 
 
 def _listen(http: Http) -> list[socket.socket]:
@@ -261,7 +257,6 @@ async def _serve(
     app: Routes,
     runner: Runner,
     listeners: list[socket.socket],
-    trunk: socket.socket | None,
     reread: Reread,
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -281,9 +276,8 @@ async def _serve(
             for listener in listeners:
                 runner.monitor.event("listening", address=_address(listener))
             assert runner.failure is not None
-            async with nullcontext() if trunk is None else branches(app, trunk):
-                await asyncio.wait({serving, runner.failure}, return_when=asyncio.FIRST_COMPLETED)
-                server.should_exit = runner.monitor.stopping = True
+            await asyncio.wait({serving, runner.failure}, return_when=asyncio.FIRST_COMPLETED)
+            server.should_exit = runner.monitor.stopping = True
         await serving
     if runner.failure is not None and runner.failure.done():
         raise ServiceFailed(f"stopped: {runner.failure.exception()}")

@@ -61,7 +61,7 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     port: Annotated[int, Meta(ge=0, le=65535)] = 8100
     """Port to listen on; 0 takes any that is free."""
     socket: str | None = None
-    """Unix socket to listen on in place of a port, without TLS; the shards of a site use it."""
+    """Unix socket to listen on in place of a port, without TLS: for a proxy on the same machine."""
     tls_certificate: str | None = None
     """File of the certificate; with `tls_key` the server speaks HTTPS."""
     tls_key: str | None = None
@@ -170,19 +170,11 @@ class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Name of this server in the federation."""
     catalogue: str | None = None
     """CSV file of items (id, features) that are put into the catalogue at the start."""
-    shard: Annotated[int, Meta(ge=0, le=255)] = 0
-    """Number of this server among the shards of a site, with which its decisions end."""
-    shard_stores: list[str] = []
-    """Stores of all shards of a site; each leaves sums of its users beside its own for the others."""
     feedback: Feedback = Feedback()
     keep_decisions_days: Seconds = 90.0
     """Feedback on an older decision is answered with 404."""
 
     def __post_init__(self) -> None:
-        if self.shard_stores and self.store not in self.shard_stores[self.shard : self.shard + 1]:
-            raise ValueError("shard_stores must have this server's store at the place of its shard")
-        if len(set(self.shard_stores)) < len(self.shard_stores):
-            raise ValueError("shard_stores must be different files")
         low, high = self.model.reward
         if not low <= self.none_is <= high:
             raise ValueError("feedback.none_is must be in the range of rewards")

@@ -21,7 +21,6 @@ from fclub.protocol.seam import (
     USERS,
     Beginning,
     Bound,
-    Heard,
     LocalOverview,
     Outlook,
     Slotted,
@@ -210,17 +209,6 @@ class GrowingUsers(GrowingLocal):
             self.arrived += 1
         else:
             self.grown.arrive()
-
-    @property
-    def told(self) -> bytes | None:
-        return None if self.grown is None else self.grown.told
-
-    @property
-    def heard(self) -> list[int]:
-        return [] if self.grown is None else self.grown.heard
-
-    def hear(self, shard: int, told: bytes) -> Heard:
-        return Heard.NOTHING if self.grown is None else self.grown.hear(shard, told)
 
     @property
     def outlook(self) -> Outlook:

@@ -289,18 +289,8 @@ class TypeLocal(TypeServing):
         if self.step < EXCHANGES:
             self._begin_pass()
 
-    @property
-    def beyond(self) -> TypeSums:
-        """What is known of users of other servers."""
-        return self.others
-
-    @property
-    def partners(self) -> int:
-        """Other servers whose users are in that."""
-        return self.sharing
-
     def _move(self) -> None:
-        total = self.sums.plus(self.beyond)
+        total = self.sums.plus(self.others)
         beliefs = move_types(self.beliefs, total, self.rules)
         if self.step == EXCHANGES - 1:
             beliefs = move_population(beliefs, total, self.rules)
@@ -331,7 +321,7 @@ class TypeLocal(TypeServing):
     def overview(self) -> list[LocalOverview]:
         types, told = self.rules.types, bool(self.ids)
         users, own = self.people.count() if self.clock is None else self.people.members
-        sent, beliefs, beyond = np.rint(self.sums.visits) * told, self.beliefs, self.beyond
+        sent, beliefs = np.rint(self.sums.visits) * told, self.beliefs
         weights = (beliefs.users + 1.0) / (beliefs.users + 1.0).sum()
         return [
             LocalOverview(
@@ -339,9 +329,9 @@ class TypeLocal(TypeServing):
                 group=k if told else None,
                 users=int(users[k]),
                 own=int(own[k]),
-                others=round(float(beyond.visits[k])),
+                others=round(float(self.others.visits[k])),
                 waiting=max(int(own[k] - sent[k]), 0),
-                shared_by=1 + self.partners,
+                shared_by=1 + self.sharing,
                 kind=TYPE,
                 weight=float(weights[k]),
                 known=part_known(beliefs.uncertainty[k], beliefs.covariance),

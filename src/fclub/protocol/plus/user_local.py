@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import log
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fclub.core.packing import inside, under
 from fclub.core.plus.beliefs import Beliefs, TypeRules
 from fclub.core.plus.type_filter import FilterRules, first_types
-from fclub.core.plus.type_sums import VISITS, TypeSums
+from fclub.core.plus.type_sums import TypeSums
 from fclub.core.types import Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.ledger import Stream
@@ -20,27 +20,14 @@ from fclub.protocol.link import Uplink
 from fclub.protocol.messages import MAX_COUNT, Message, PhaseStart, triangle_of
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.people import Crowd
-from fclub.protocol.plus.site import Site, tell
 from fclub.protocol.plus.slots import SlotReleases, period_end, period_start
 from fclub.protocol.plus.type_local import PART, TypeLocal
 from fclub.protocol.plus.type_messages import ReadTypes, Release, Released, read_types
-from fclub.protocol.seam import NOTHING, Beginning, Heard, Outlook, Slotted, State, nothing
-
-TELL_AFTER = 64
-"""Visits after which a shard that has forgotten a user makes new sums for the others, but at least one
-for so many of its users: more may be forgotten meanwhile, and each time everybody is added up."""
+from fclub.protocol.seam import NOTHING, Beginning, Outlook, Slotted, State, nothing
 
 HALF = 0.5
 """A server listens once releases have told this part of the types: below, a released centre is more its
 public seed than what anybody's users say of it."""
-
-
-class Counted(NamedTuple):
-    """Users in the last release: all, those known exactly, and those of these at other shards."""
-
-    all: int
-    known: int
-    of_site: int
 
 
 class UserLocal(TypeLocal):
@@ -49,9 +36,6 @@ class UserLocal(TypeLocal):
     Its types are its own: it learns them from its users, and from what the other servers' releases say
     of the same types, which counts like so many users of theirs. With `released_only` it learns
     nothing from its users: each of them is served from its own data and released types.
-
-    The other shards of its site tell it exact sums of their users, by which its types move as well, but
-    nothing that it releases.
 
     A slot is due at a number of visits. Live, a visit is counted when somebody arrives, since whether
     a reward comes is a secret; in a simulation every visit brings one.
@@ -75,8 +59,7 @@ class UserLocal(TypeLocal):
         if slots is not None:
             for _ in range(len(crowd.squares)):
                 slots.add_user()
-        self.site, self._counted = Site(rules.types, rules.dim), Counted(0, 0, 0)
-        self.arrivals = self.forgotten = self.tell_again = self._postponed = 0
+        self.arrivals = self._postponed = 0
         if released_only:
             self._believe(self._released_beliefs(None))
 
@@ -105,35 +88,6 @@ class UserLocal(TypeLocal):
 
     def arrive(self) -> None:
         self.arrivals += 1
-
-    @property
-    def told(self) -> bytes | None:
-        if self.released_only:
-            return None
-        if not self.sums.scalars[VISITS]:
-            return b""
-        return tell(len(self.counts), self.forgotten, self.sums)
-
-    @property
-    def heard(self) -> list[int]:
-        return self.site.shards
-
-    def hear(self, shard: int, told: bytes) -> Heard:
-        return self.site.hear(shard, told)
-
-    @property
-    def beyond(self) -> TypeSums:
-        """Users of other shards are left out of what releases say as soon as their sums are known."""
-        counted, others = self._counted, self.others
-        share, more = counted.all - counted.known, self.site.users - counted.of_site
-        if more and share > 0:
-            left = max(0, share - more) / share
-            others = TypeSums(*(left * array for array in others))
-        return others.plus(self.site.sums)
-
-    @property
-    def partners(self) -> int:
-        return max(self.sharing, len(self.site.shards))
 
     def due_slot(self) -> int | None:
         return None if self.slots is None else self.slots.due(self.visits, len(self.counts))
@@ -204,29 +158,15 @@ class UserLocal(TypeLocal):
     def forget(self, row: int) -> int:
         """Later slots do without this user; a name that returns is in each slot once, as all are.
 
-        Sums that hold the user are not told any more; a phase makes new ones, soon if they are missed.
+        Sums that hold the user are dropped; the next phase makes new ones.
         """
         released = 0
         if self.slots is not None:
             self.slots.forget(row)
             released = int(self.counts[row]) if self.slots.covered else 0
         super().forget(row)
-        self.forgotten += 1
         self.sums = TypeSums.zeros(self.rules.types, self.rules.dim)
-        if self.site.shards and not self.tell_again:
-            self.tell_again = self.arrivals + max(TELL_AFTER, len(self.counts) // TELL_AFTER)
         return released
-
-    def due(self) -> Callable[[], None] | None:
-        work = super().due()
-        if work is None and 0 < self.tell_again <= self.arrivals and self._pass is None:
-            return self._sum_again
-        return work
-
-    def _sum_again(self) -> None:
-        self.tell_again = 0
-        if self.has_begun and not self.sums.scalars[VISITS]:
-            self._begin_phase(self.phase)
 
     def receive(self, message: Message) -> None:
         match message:
@@ -262,9 +202,7 @@ class UserLocal(TypeLocal):
             raise InvalidMessage(f"{message.users} users with {message.visits} visits make no sense")
         types = read_types(message.values, self.public)
         self.slots.adopt(message.version, types.centres, types.shares)
-        known = len(self.counts) + self.site.users
-        self._counted = Counted(message.users, known, self.site.users)
-        others = max(0.0, 1.0 - known / message.users)
+        others = max(0.0, 1.0 - len(self.counts) / message.users)
         self.others = self._as_sums(types, others, message)
         listens = self.released_only or bool(self.others.visits.any())
         self.sharing, self.unanswered = listens * max(message.servers - 1, 0), False
@@ -327,11 +265,7 @@ class UserLocal(TypeLocal):
 
     def state(self) -> State:
         arrays, values = super().state()
-        told, shards = self.site.state()
-        arrays |= under("site.", told)
-        values |= shards | {"arrivals": self.arrivals, "forgotten": self.forgotten}
-        values["tell_again"] = self.tell_again
-        values["released"] = list(self._counted)
+        values["arrivals"] = self.arrivals
         if self.slots is not None:
             own, numbers = self.slots.state()
             arrays |= under("slots.", own)
@@ -341,11 +275,5 @@ class UserLocal(TypeLocal):
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         super().restore(arrays, values)
         self.arrivals = int(values["arrivals"])
-        self.site.restore(inside("site.", arrays), values)
-        self.forgotten = int(values.get("forgotten", 0))
-        self.tell_again = int(values.get("tell_again", 0))
-        if "forgotten" not in values:  # older sums may hold users who are forgotten
-            self.sums = TypeSums.zeros(self.rules.types, self.rules.dim)
-        self._counted = Counted(*values.get("released", [0, 0, 0]))
         if self.slots is not None:
             self.slots.restore(inside("slots.", arrays), values, len(self.counts))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from enum import Enum
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
@@ -217,12 +216,6 @@ class Gathering:
     gathers = True
 
 
-class Heard(Enum):
-    """What sums of another shard were: known, new, or instead of sums with a user who is forgotten."""
-
-    NOTHING, NEWS, INSTEAD = range(3)
-
-
 class Slotted(Protocol):
     """A local server that releases whole users in slots, each of which it may compute once, ever.
 
@@ -258,23 +251,6 @@ class Slotted(Protocol):
 
     def forgo(self, used: int) -> None:
         """Count everything up to this number as used: somebody else may have done so."""
-
-    @property
-    def told(self) -> bytes | None:
-        """Raw sums for the other shards of its site, and for nobody else; empty if it has none now.
-
-        None where it learns nothing from theirs either.
-        """
-
-    @property
-    def heard(self) -> list[int]:
-        """Shards whose sums it knows."""
-
-    def hear(self, shard: int, told: bytes) -> Heard:
-        """Take what another shard of its site has `told`; nothing takes back what that told before.
-
-        What is refused changes nothing.
-        """
 
 
 class GlobalServer(Protocol):

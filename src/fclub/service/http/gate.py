@@ -20,7 +20,6 @@ from fclub.errors import (
     CannotReplace,
     FclubError,
     Forbidden,
-    Gone,
     InvalidInput,
     InvalidSetting,
     Malformed,
@@ -51,7 +50,6 @@ STATUS: tuple[tuple[type[FclubError], int], ...] = (
     (InvalidInput, 422),
     (TooFast, 429),
     (NotStored, 503),
-    (Gone, 503),
 )
 
 FAILED = 500

@@ -225,12 +225,12 @@ class LocalService:
 
     async def forget(self, request: Request) -> api.Forgotten:
         gone = self._change(self.node.forget_user, request.path_params["user"])
-        erased = await self.runner.erased() and self.node.store.erased
+        await self.runner.erased()
         ledger = self.node.books.ledger
         promise = (
             None if ledger is None else api.Promise(*ledger.claimed, ledger.unit, ledger.level.name)
         )
-        return api.Forgotten(gone.observations, gone.released, promise, erased)
+        return api.Forgotten(gone.observations, gone.released, promise, self.node.store.erased)
 
     async def privacy_spent(self, request: Request) -> api.PrivacyView:
         """Streams may be users, and tell how often each was here: they are for administrators."""

@@ -1,4 +1,4 @@
-"""What a server learns beside rewards of its decisions: from elsewhere, assumed, from other shards."""
+"""What a server learns beside rewards of its decisions: what was shown elsewhere, assumed rewards."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from fclub.core.types import Vector
 from fclub.errors import CannotReplace, OtherReward
-from fclub.protocol.seam import Family, Heard
+from fclub.protocol.seam import Family
 from fclub.service.nodes.agreeing import AgreeingNode
-from fclub.service.nodes.node import NOBODY, RecordedNoise
+from fclub.service.nodes.node import RecordedNoise
 from fclub.service.store.books import Books
 from fclub.service.store.decisions import Decisions, Shown
 from fclub.service.store.past import Past
@@ -30,12 +30,10 @@ class AssumingNode(AgreeingNode):
     books: Books
     rows: dict[str, int]
 
-    def __init__(
-        self, name: str, family: Family, noise: RecordedNoise, store: Store, shard: int
-    ) -> None:
+    def __init__(self, name: str, family: Family, noise: RecordedNoise, store: Store) -> None:
         super().__init__(name, noise, store)
         self.family = family
-        self.decisions, self.past = Decisions(store, shard), Past(store)
+        self.decisions, self.past = Decisions(store), Past(store)
         self._gone: set[int] = set()
 
     @abstractmethod
@@ -62,19 +60,6 @@ class AssumingNode(AgreeingNode):
         self._learn("withhold" if self.era else "observe", row, x, reward)
         self.past.add(key, row, reward, self.changes)
         return True
-
-    def hear(self, shard: int, told: bytes) -> None:
-        """What another shard of this site has left for it; see `Slotted.hear`."""
-        if self._hear(shard, told):
-            self._log("shard", str(shard), told)
-
-    def _hear(self, shard: int, told: bytes) -> bool:
-        """Whether it is news; the log is erased if it holds sums with a user who is forgotten."""
-        server = self.server.slotted
-        heard = Heard.NOTHING if server is None else server.hear(shard, told)
-        if heard is Heard.INSTEAD:
-            self.forgotten.add(NOBODY)
-        return heard is not Heard.NOTHING
 
     def _replace_reward(self, key: bytes, shown: Shown, reward: float) -> None:
         """A reward takes the place of the one that was assumed since none had come."""

@@ -77,9 +77,8 @@ class LocalNode(AssumingNode):
         rng: np.random.Generator,
         store: Store,
         uniform: float = 0.0,
-        shard: int = 0,
     ) -> None:
-        super().__init__(name, family, noise, store, shard)
+        super().__init__(name, family, noise, store)
         self.uniform = uniform
         ledger = family.ledger(seeded=False, keep=False)
         place = Place(name, self, noise, ledger, rng)
@@ -386,8 +385,6 @@ class LocalNode(AssumingNode):
                 self._replace(np.frombuffer(body, offset=24).copy(), *told)
             case "message":
                 self._apply(body)
-            case "shard":
-                self._hear(int(source), body)
             case _:
                 super()._replay(kind, source, body)
         self.books.enter(self.changes)

@@ -27,9 +27,6 @@ from fclub.service.store.store import Changes, Store
 SNAPSHOT_EVERY = 20_000
 """Log entries between snapshots, which a restart has to replay."""
 
-NOBODY = -1
-"""A row without a user, with which the log is erased like that of one."""
-
 Work = Callable[[], None]
 
 

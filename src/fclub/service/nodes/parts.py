@@ -26,7 +26,7 @@ from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import Forgotten, LocalNode
 from fclub.service.nodes.node import RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
-from fclub.service.store.backup import backup_store, describe, drop_sums
+from fclub.service.store.backup import backup_store, describe
 from fclub.service.store.catalogue import Catalogue
 from fclub.service.store.items_file import check_items_file, read_items
 from fclub.service.store.store import UNREADABLE, Store, read_meta
@@ -118,9 +118,7 @@ def node_with_noise(
             store.fix("model", fingerprint)
             store.fix("name", settings.name)
             rng.bit_generator.state = store.remember("generator", rng.bit_generator.state)
-            node = LocalNode(
-                settings.name, family, recorded, rng, store, settings.model.uniform, settings.shard
-            )
+            node = LocalNode(settings.name, family, recorded, rng, store, settings.model.uniform)
         remember(store, settings.model)
         return node
 
@@ -172,7 +170,6 @@ def forget_user(store: Path, user: str) -> tuple[Forgotten, Ledger | None, bool]
     node = local_node(settings_of(store), create=False)
     try:
         gone = node.forget_user(user)
-        drop_sums(store)
         node.commit()
         return gone, node.books.ledger, node.store.erased
     finally:

@@ -83,8 +83,6 @@ class Runner:
         self._storing: list[Stored] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._attempt = 0
-        self.exchange: Callable[[], bool] = lambda: True
-        """Tells other shards what is new and hears the same of them; False if they have what is old."""
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -151,23 +149,12 @@ class Runner:
         self.when_stored(stored)
         await waiter
 
-    def _exchange(self) -> bool:
-        entry = self.node.entry
-        done = self.exchange()
-        if self.node.entry != entry:
-            self._wake.set()
-        return done
-
-    async def erased(self) -> bool:
-        """Return when no forgotten user is left in the log or a snapshot.
-
-        False if one may be left in what other shards read.
-        """
-        done, left = self._exchange(), True
+    async def erased(self) -> None:
+        """Return when no forgotten user is left in the log or a snapshot."""
+        left = True
         while left:
             left = self.node.erasing
             await self.commit()
-        return done
 
     async def _work_on(self) -> None:
         """Long work beside serving: compiled code, during which the interpreter's lock is free.
@@ -186,7 +173,6 @@ class Runner:
     def _next_part(self) -> Work | None:
         if self._stopping or self._failed:
             return None
-        self._exchange()
         return self.node.part()
 
     async def _commit_forever(self) -> None:
@@ -241,7 +227,6 @@ class Runner:
         patience: dict[str, Patience] = {}
         while True:
             await asyncio.sleep(self.resend_seconds)
-            self._exchange()
             if not self.wire.connected:
                 continue
             again = self.node.tick()

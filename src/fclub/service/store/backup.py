@@ -6,7 +6,6 @@ may hold half of a transaction; SQLite's own backup does neither.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import sqlite3
@@ -60,23 +59,7 @@ def restore_store(
             _mark(unfinished, silent)
             for rest in ("-wal", "-shm"):
                 Path(f"{store}{rest}").unlink(missing_ok=True)
-            drop_sums(store)
     return found | {"store": str(store), "file": str(file)}
-
-
-def sums_file(store: Path | str) -> Path:
-    """Where a shard leaves sums of its users for the other shards of its site."""
-    return Path(f"{store}.sums")
-
-
-def drop_sums(store: Path | str) -> None:
-    """Nobody is to learn from them any more; a crash may have left an unfinished file."""
-    file = sums_file(store)
-    found = [old for old in (file, *file.parent.glob(f".{glob.escape(file.name)}.*")) if old.exists()]
-    for old in found:
-        old.unlink(missing_ok=True)
-    if found:
-        _sync_folder(file.parent)
 
 
 def describe(path: Path) -> dict[str, object]:

@@ -24,7 +24,7 @@ ASSUMED_AT_ONCE = 50
 _ADD = "INSERT INTO decisions (id, row, item, features, made, era) VALUES (?, ?, ?, ?, ?, ?)"
 _REWARD = "UPDATE decisions SET reward = ?, assumed = ? WHERE id = ?"
 
-RANDOM_BYTES = COIN_BYTES = 7
+RANDOM_BYTES, COIN_BYTES = 8, 7
 
 COUNTED = 1 << 16
 """Decisions of one millisecond that their ids number."""
@@ -88,7 +88,7 @@ def coin_of(key: bytes) -> float:
 
     So a choice by chance needs no state of its own, and can be recomputed from what is stored.
     """
-    return (int.from_bytes(key[-COIN_BYTES - 1 : -1], "big") >> 3) * 2.0**-53
+    return (int.from_bytes(key[-RANDOM_BYTES:][:COIN_BYTES], "big") >> 3) * 2.0**-53
 
 
 def _moment(seconds: float) -> bytes:
@@ -111,13 +111,12 @@ def _beginnings() -> Iterator[bytes]:
         yield last.to_bytes(BEGINNING_BYTES, "big")
 
 
-def _ends(shard: int) -> Iterator[bytes]:
-    """How ids end, with the server's number; the operating system is asked for many at once."""
-    last = bytes([shard])
+def _ends() -> Iterator[bytes]:
+    """How ids end; the operating system is asked for many at once."""
     while True:
         pool = os.urandom(RANDOM_BYTES * 256)
         for start in range(0, len(pool), RANDOM_BYTES):
-            yield pool[start : start + RANDOM_BYTES] + last
+            yield pool[start : start + RANDOM_BYTES]
 
 
 class ByUser:
@@ -213,11 +212,11 @@ class Decisions:
     way to the disk cannot be read yet: it is kept until its changes are committed.
     """
 
-    def __init__(self, store: Store, shard: int = 0) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._by_user = ByUser(store)
         self._assumed = bytes.fromhex(store.get(ASSUMED) or "")
-        self._beginnings, self._ends = _beginnings(), _ends(shard)
+        self._beginnings, self._ends = _beginnings(), _ends()
         self._recent: dict[bytes, Shown] = {}
         self._fresh: dict[bytes, tuple[float, int]] = {}
 

@@ -113,7 +113,7 @@ on free pages. Version 4 had no catalogue and no past data. Version 5 knew no se
 sends again what its outbox held. Version 6 kept neither what was on offer nor items that were replaced.
 Version 7 kept every state as a whole, and detected within the entry that called for it: entries up to
 `at_once` are replayed so. Version 8 still did so where it detected clusters: `clusters_at_once`.
-Version 9 had an index of decisions by user, and knew no sums of other shards.
+Version 9 had an index of decisions by user.
 """
 
 DROP_EVERY = 50

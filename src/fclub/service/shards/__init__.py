@@ -1,1 +1,0 @@
-"""One site as several local servers behind one port."""
