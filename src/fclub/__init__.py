@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
     from fclub.policies.oracle_types import OracleTypes
     from fclub.policies.popular import Popular
+    from fclub.policies.random import Random
     from fclub.policies.registry import make_policy
     from fclub.policies.sclub import Sclub
+    from fclub.policies.shrunk import Shrunk
     from fclub.simulation.loop import simulate
     from fclub.simulation.trace import Trace
 
@@ -63,7 +65,9 @@ _HOMES = {
     "Privacy": "fclub.config",
     "Problem": "fclub.config",
     "Protocol": "fclub.config",
+    "Random": "fclub.policies.random",
     "Sclub": "fclub.policies.sclub",
+    "Shrunk": "fclub.policies.shrunk",
     "Trace": "fclub.simulation.trace",
     "compare": "fclub.experiments.compare",
     "make_environment": "fclub.environments.registry",
@@ -96,7 +100,9 @@ __all__ = [
     "Privacy",
     "Problem",
     "Protocol",
+    "Random",
     "Sclub",
+    "Shrunk",
     "Trace",
     "__version__",
     "checks",

@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 from numpy.random import SeedSequence
@@ -55,6 +55,8 @@ class Policy(Parameters, ABC):
     """It is told the truth."""
     catalogue: ClassVar[bool] = False
     """It is of use only where items come again."""
+    rival: ClassVar[bool] = False
+    """It is of another paper than the figures, which compare what theirs does."""
 
     def __init_subclass__(cls) -> None:
         """What has no name of its own is called as its class."""
@@ -70,7 +72,7 @@ class Policy(Parameters, ABC):
     @classmethod
     def compared(cls) -> bool:
         """Whether it is run where nobody names policies."""
-        return not (cls.oracle or cls.catalogue)
+        return not (cls.oracle or cls.catalogue or cls.rival)
 
     def __init__(self, **parameters: Any) -> None:
         super().__init__(**parameters)
@@ -275,10 +277,19 @@ class KernelPolicy(Policy, Generic[Arrays]):
         return self._state
 
     def state(self) -> State:
-        return flatten(self._state), {}
+        drawn = {name: source.bit_generator.state for name, source in self._generators.items()}
+        return flatten(self._state), drawn
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self._state = rebuild(self._state, arrays)
+        for name, source in self._generators.items():
+            source.bit_generator.state = values[name]
+
+    @property
+    def _generators(self) -> dict[str, np.random.Generator]:
+        """Where its own draws come from, if it has any."""
+        fields = cast("Any", self._state)._asdict().items()
+        return {name: value for name, value in fields if isinstance(value, np.random.Generator)}
 
 
 @dataclass(frozen=True)

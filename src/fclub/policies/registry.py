@@ -21,11 +21,13 @@ from fclub.policies.federated import (
 from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
 from fclub.policies.oracle_types import OracleTypes
 from fclub.policies.popular import Popular
+from fclub.policies.random import Random
 from fclub.policies.sclub import Sclub
+from fclub.policies.shrunk import Shrunk
 from fclub.protocol.families import FAMILIES
 
 FEDERATED = (CdpFclubDC, FclubDC, Fclub, HomoDC, Homo, FclubPlus, CdpFclubPlus, CdpHomo)
-OTHERS = (Club, Sclub, LinUCB, Popular, OracleLocal, OraclePooled, OracleTypes)
+OTHERS = (Club, Sclub, LinUCB, Shrunk, Random, Popular, OracleLocal, OraclePooled, OracleTypes)
 
 POLICIES: dict[str, type[Policy]] = (
     {name: policy_of(row) for name, row in FAMILIES.items()}

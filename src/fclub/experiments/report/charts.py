@@ -43,6 +43,8 @@ POLICY: dict[str, Style] = {
     "fclub-plus": Style(PURPLE, "dash", "star-open"),
     "cdp-fclub-plus": Style(PURPLE, "solid", "star"),
     "cdp-homo": Style(GREY, "dot", "square"),
+    "shrunk": Style(ORANGE, "dash", "cross-open"),
+    "random": Style(GREY, "dashdot", "x-open"),
     "popular": Style(VERMILION, "dash", "circle-open"),
     "oracle-local": Style(SKY, "dot", "triangle-up-open"),
     "oracle-pooled": Style(BLUE, "dot", "diamond-open"),
