@@ -8,7 +8,7 @@ from fclub.experiments.report.pages import Built, build_report
 from fclub.experiments.study.figures import Scale, bounds, demo_figures, parameter
 from fclub.experiments.study.study import Figure, run_study
 
-SMALL = Scale(rounds=120, seeds=(0, 1))
+SMALL = Scale(rounds=120, seeds=(0, 1, 2, 3, 4))
 
 
 def small_figures() -> list[Figure]:

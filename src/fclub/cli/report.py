@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from fclub.cli.console import claims_table, rounds_bar
+from fclub.experiments.report.claims import to_row
 from fclub.experiments.report.pages import build_report, open_study
 
 app = typer.Typer(add_completion=False)
@@ -25,7 +26,7 @@ def report(
         built = build_report(Path(folder), tell)
     claims = [claim for section in built.sections for claim in section.claims]
     if as_json:
-        typer.echo(json.dumps({"report": str(built.page), "claims": [vars(c) for c in claims]}))
+        typer.echo(json.dumps({"report": str(built.page), "claims": [to_row(c) for c in claims]}))
         return
     console = Console()
     if claims:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from fclub.cli.console import claims_table, rounds_bar
 from fclub.config import require
+from fclub.experiments.report.claims import to_row
 from fclub.experiments.report.pages import build_report
 from fclub.experiments.study.figures import ORDER, ROUNDS, SEEDS, VARIED, Scale, make_figures
 from fclub.experiments.study.study import run_study, total_rounds
@@ -50,7 +51,7 @@ def reproduce(
     if as_json:
         typer.echo(
             json.dumps(
-                {"report": str(built.page), "claims": [vars(c) for c in claims], "skipped": skipped}
+                {"report": str(built.page), "claims": [to_row(c) for c in claims], "skipped": skipped}
             )
         )
         return

@@ -7,40 +7,112 @@ judged over seeds in pairs, since every policy meets the same users and items.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import log2, sqrt
+from dataclasses import dataclass, replace
+from math import inf, log2, nan, sqrt
+from typing import Any
 
 import numpy as np
+from scipy.special import stdtr
 
+from fclub.core.types import Floats
 from fclub.experiments.report.bounds import PRINTED, make_theory
 from fclub.experiments.report.measured import Curve, Measured
 from fclub.experiments.study.advice import ALONE
 from fclub.experiments.study.study import Figure
 
 HOLDS, FAILS, PARTLY, OPEN = "holds", "does not hold", "holds in part", "not settled"
-ERRORS = 2.0
-"""A difference counts if it exceeds this number of its standard errors."""
+LEVEL = 0.05
+"""The chance of any wrong “holds” or “does not hold” among all comparisons of a report, at most."""
+FEWEST = 5
+"""Fewer seeds settle nothing: Student's t over two or three is wide enough for any verdict."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A paired comparison over seeds, whose answer is `said` if `p` is small enough.
+
+    `p` is two-sided, by Student's t; after `settle`, adjusted for all comparisons of the report.
+    """
+
+    said: bool
+    p: float
+
+    @property
+    def answer(self) -> bool | None:
+        return self.said if self.p <= LEVEL else None
+
+
+Answer = Comparison | bool | None
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What is claimed, where it was looked at, what was seen, and whether it holds."""
+    """What is claimed, where it was looked at, what was seen, and what follows from the answers.
+
+    `steady` is False where a claim about a whole row of values holds for its ends only; `remark` is
+    added to the verdict.
+    """
 
     figure: str
     where: str
     claim: str
     measured: str
-    verdict: str
+    answers: tuple[Answer, ...]
+    steady: bool = True
+    remark: str = ""
+
+    @property
+    def verdict(self) -> str:
+        plain = [a.answer if isinstance(a, Comparison) else a for a in self.answers]
+        found = together(plain)
+        if found == HOLDS and not self.steady:
+            return PARTLY
+        return f"{found}, {self.remark}" if self.remark and found != OPEN else found
 
 
-def below(first: Curve, second: Curve) -> bool | None:
-    """Whether `first` ends below `second`; None if the seeds do not settle it, as one never does."""
-    difference = second.last - first.last
-    if len(difference) < 2:
-        return None
-    mean = float(difference.mean())
-    margin = ERRORS * float(difference.std(ddof=1)) / sqrt(len(difference))
-    return None if abs(mean) <= margin else mean > 0
+def to_row(claim: Claim) -> dict[str, Any]:
+    """JSON-ready; `p` has the adjusted p-value of every comparison."""
+    named = {key: getattr(claim, key) for key in ("figure", "where", "claim", "measured", "verdict")}
+    return named | {"p": [a.p for a in claim.answers if isinstance(a, Comparison)]}
+
+
+def above_zero(differences: Floats) -> Comparison:
+    """Whether the mean of paired differences is positive: Student's t with n - 1 degrees of freedom."""
+    n, mean = len(differences), float(differences.mean())
+    if n < FEWEST or not np.isfinite(mean):
+        return Comparison(mean > 0, 1.0)
+    error = float(differences.std(ddof=1)) / sqrt(n)
+    t = mean / error if error > 0 else inf if mean != 0 else 0.0
+    return Comparison(mean > 0, float(2 * stdtr(n - 1, -abs(t))))
+
+
+def below(first: Curve, second: Curve, factor: float = 1.0) -> Comparison:
+    """Whether `first` ends below `factor` times `second`."""
+    return above_zero(factor * second.last - first.last)
+
+
+def settle(claims: Sequence[Claim]) -> list[Claim]:
+    """The claims with p-values adjusted by Holm's method for all comparisons among them.
+
+    The i-th smallest of m p-values is multiplied by m - i + 1, and no adjusted one is smaller than the
+    one before it. With LEVEL as the limit, the chance of any wrong answer is at most LEVEL.
+    """
+    tests = [a for claim in claims for a in claim.answers if isinstance(a, Comparison)]
+    adjusted = iter(holm([test.p for test in tests]))
+
+    def adjust(answer: Answer) -> Answer:
+        return replace(answer, p=next(adjusted)) if isinstance(answer, Comparison) else answer
+
+    return [replace(claim, answers=tuple(map(adjust, claim.answers))) for claim in claims]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values (1979), in the given order."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    return [float(value) for value in np.minimum(adjusted, 1.0)]
 
 
 def together(answers: Sequence[bool | None]) -> str:
@@ -54,20 +126,22 @@ def together(answers: Sequence[bool | None]) -> str:
 
 def exponent(curve: Curve) -> float:
     """b in regret ~ t^b over the second half of the rounds: 1 is linear, ½ a square root."""
-    end = float(curve.t[-1])
-    half = curve.at(end / 2)
-    return log2(curve.end / half) if half > 0 else float("nan")
+    return float(exponents(replace(curve, rows=curve.mean[None]))[0])
 
 
-def grows(curves: Sequence[Curve]) -> str:
+def exponents(curve: Curve) -> Floats:
+    """The same, seed by seed; nan where nothing was lost in the first half."""
+    middle = float(curve.t[-1]) / 2
+    halves = [float(np.interp(middle, curve.t, row)) for row in curve.rows]
+    ends = [float(row[-1]) for row in curve.rows]
+    return np.array([log2(b / a) if min(a, b) > 0 else nan for a, b in zip(halves, ends, strict=True)])
+
+
+def grows(figure: str, where: str, text: str, measured: str, curves: Sequence[Curve]) -> Claim:
     """Whether the end values grow from the first curve to the last, and at every step."""
-    ends = below(curves[0], curves[-1])
-    if ends is None:
-        return OPEN
     steps = np.diff([curve.end for curve in curves])
-    if not ends:
-        return FAILS
-    return HOLDS if bool(np.all(steps > 0)) else PARTLY
+    ends = below(curves[0], curves[-1])
+    return Claim(figure, where, text, measured, (ends,), steady=bool(np.all(steps > 0)))
 
 
 def ends_of(labels: Sequence[str], curves: Sequence[Curve]) -> str:
@@ -142,7 +216,7 @@ def _beats(m: Measured, name: str, rivals: tuple[str, ...], text: str) -> Claim:
     own = m.curve(name, "regret")
     others = [m.curve(rival, "regret") for rival in rivals]
     seen = f"{name}: {own.end:,.0f}, against {ends_of(rivals, others)}"
-    return Claim("", m.panel.title, text, seen, together([below(own, other) for other in others]))
+    return Claim("", m.panel.title, text, seen, tuple(below(own, other) for other in others))
 
 
 def _little_worse(m: Measured) -> Claim:
@@ -150,7 +224,8 @@ def _little_worse(m: Measured) -> Claim:
     ratios = [own.end / m.curve(rival, "regret").end for rival in rivals]
     seen = ", ".join(f"{ratio:.2f} × {rival}" for ratio, rival in zip(ratios, rivals, strict=True))
     text = f"privacy costs {PRINTED} only a little regret (read as at most {LITTLE:g} ×)"
-    return Claim("", m.panel.title, text, seen, HOLDS if max(ratios) <= LITTLE else FAILS)
+    answers = tuple(below(own, m.curve(rival, "regret"), LITTLE) for rival in rivals)
+    return Claim("", m.panel.title, text, seen, answers)
 
 
 def _homo_linear(m: Measured) -> Claim:
@@ -158,19 +233,20 @@ def _homo_linear(m: Measured) -> Claim:
     growth = [exponent(m.curve(name, "regret")) for name in names]
     seen = ", ".join(f"{name} grows as t^{b:.2f}" for name, b in zip(names, growth, strict=True))
     text = "treating all users as alike (homo, homo-dc) suffers linear regret"
-    return Claim("", m.panel.title, text, seen, together([b >= LINEAR for b in growth]))
+    answers = tuple(above_zero(exponents(m.curve(name, "regret")) - LINEAR) for name in names)
+    return Claim("", m.panel.title, text, seen, answers)
 
 
 def _homo_worst(m: Measured) -> Claim:
     others = [m.curve(name, "regret") for name in (*LOCAL, "fclub", "fclub-dc")]
-    answers = [below(other, m.curve(n, "regret")) for other in others for n in ("homo", "homo-dc")]
+    answers = tuple(below(other, m.curve(n, "regret")) for other in others for n in ("homo", "homo-dc"))
     curves = [m.curve(name, "regret") for name in ("homo", "homo-dc")]
     worst = max(others, key=lambda curve: curve.end)
     seen = (
         f"{ends_of(('homo', 'homo-dc'), curves)}; worst of the others without noise: {worst.end:,.0f}"
     )
     text = "homo and homo-dc are the worst of the policies without noise"
-    return Claim("", m.panel.title, text, seen, together(answers))
+    return Claim("", m.panel.title, text, seen, answers)
 
 
 def _ours(m: Measured) -> Iterator[Claim]:
@@ -206,8 +282,8 @@ def communication(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
             curves = [m.curve(name, "total") for name in names]
             seen = f"fclub: {full.end:,.0f}, against {ends_of(names, curves)}"
             text = "delayed communication reduces the cost"
-            answers = [below(curve, full) for curve in curves]
-            yield Claim("", m.panel.title, text, seen, together(answers))
+            answers = tuple(below(curve, full) for curve in curves)
+            yield Claim("", m.panel.title, text, seen, answers)
 
 
 def runtime(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
@@ -222,7 +298,7 @@ def runtime(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
             if _has(m, fast, slow):
                 first, second = m.curve(fast, "microseconds"), m.curve(slow, "microseconds")
                 seen = f"{fast} {first.end:.2f} µs, {slow} {second.end:.2f} µs"
-                yield Claim("", m.panel.title, text, seen, together([below(first, second)]))
+                yield Claim("", m.panel.title, text, seen, (below(first, second),))
 
 
 STUDIED = {
@@ -240,7 +316,7 @@ def sweep(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
             continue
         curves = [m.curve(name, "regret") for m in measured]
         seen = ends_of([m.panel.title for m in measured], curves)
-        yield Claim("", f"{figure.title}, {name}", STUDIED[figure.name], seen, grows(curves))
+        yield grows("", f"{figure.title}, {name}", STUDIED[figure.name], seen, curves)
 
 
 def privacy(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
@@ -248,7 +324,7 @@ def privacy(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
     for label in (label for label in measured[0].labels if "δ=" in label):
         curves: list[Curve] = [m.curve(label, "regret") for m in reversed(measured)]
         seen = ends_of([m.panel.title for m in measured], curves[::-1])
-        yield Claim("", label, "ours: a larger ε gives lower regret", seen, grows(curves))
+        yield grows("", label, "ours: a larger ε gives lower regret", seen, curves)
 
 
 def tradeoff(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
@@ -256,7 +332,7 @@ def tradeoff(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
         messages = [m.curve(name, "total") for m in measured]
         seen = ends_of([m.panel.title for m in measured], messages)
         text = "a larger U=D sends less"
-        yield Claim("", figure.title, text, seen, grows(messages[::-1]))
+        yield grows("", figure.title, text, seen, messages[::-1])
 
 
 def bounds(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
@@ -267,9 +343,9 @@ def bounds(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
         (theory.communication(), "total", "communication stays under its bound"),
     ):
         seen = m.curve(PRINTED, metric).end
-        verdict = HOLDS if seen <= bound.value else FAILS
         words = f"{seen:,.0f} measured, bound {bound}"
-        yield Claim("", m.panel.title, text, words, f"{verdict}, vacuous" if bound.vacuous else verdict)
+        remark = "vacuous" if bound.vacuous else ""
+        yield Claim("", m.panel.title, text, words, (seen <= bound.value,), remark=remark)
 
 
 def clusters(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
@@ -279,9 +355,9 @@ def clusters(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
                 ari, found = m.curve(name, "ari"), m.curve(name, "found").end
                 right = int((ari.last > 1 - 1e-9).sum())
                 seen = f"{right} of {len(ari.last)} seeds; {found:.1f} clusters, ARI {ari.end:.2f}"
-                verdict = HOLDS if right == len(ari.last) else FAILS if right == 0 else OPEN
+                verdict = True if right == len(ari.last) else False if right == 0 else None
                 text = f"{name} finds the true clusters by the last round"
-                yield Claim("", m.panel.title, text, seen, verdict)
+                yield Claim("", m.panel.title, text, seen, (verdict,))
 
 
 def gain(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
@@ -292,4 +368,4 @@ def gain(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
             own = m.curve(label, "regret")
             seen = f"{float((own.last / alone.last).mean()):.3f} × alone"
             text = f"ours: federating pays with {label}"
-            yield Claim("", m.panel.title, text, seen, together([below(own, alone)]))
+            yield Claim("", m.panel.title, text, seen, (below(own, alone),))

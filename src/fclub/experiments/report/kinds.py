@@ -25,7 +25,7 @@ from fclub.experiments.report.charts import (
     value_of,
     visit_charts,
 )
-from fclub.experiments.report.claims import OPEN, Claim
+from fclub.experiments.report.claims import Claim
 from fclub.experiments.report.measured import Curve, Measured, relative
 from fclub.experiments.report.tables import Cell, Table, Value
 from fclub.experiments.study.advice import ALONE
@@ -298,12 +298,12 @@ KINDS = {
 def show(figure: Figure, measured: list[Measured]) -> tuple[Drawn, list[Claim]]:
     """Everything that a figure's kind makes of its measurements; nothing without any.
 
-    One seed says nothing about another one, so a figure of one seed settles no claim.
+    A figure of fewer than five seeds settles no claim.
     """
     if not measured:
         return Drawn(), []
     kind = KINDS[figure.kind]
     found = [replace(claim, figure=figure.name) for claim in kind.claims(figure, measured)]
-    if min(len(m.panel.experiment.seeds) for m in measured) < 2:
-        found = [replace(claim, verdict=OPEN) for claim in found]
+    if min(len(m.panel.experiment.seeds) for m in measured) < claims.FEWEST:
+        found = [replace(claim, answers=(None,)) for claim in found]
     return kind.draw(figure, measured), found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +20,17 @@ import msgspec
 
 from fclub.errors import InvalidFile
 from fclub.experiments.report.charts import Chart, Drawn
-from fclub.experiments.report.claims import FAILS, HOLDS, Claim, Summary, sum_up
+from fclub.experiments.report.claims import (
+    FAILS,
+    FEWEST,
+    HOLDS,
+    LEVEL,
+    Claim,
+    Comparison,
+    Summary,
+    settle,
+    sum_up,
+)
 from fclub.experiments.report.drawing import save_chart, to_plotly, views
 from fclub.experiments.report.kinds import show
 from fclub.experiments.report.measured import Measured, measure
@@ -37,7 +47,7 @@ from fclub.experiments.report.tables import (
 from fclub.experiments.run.results import Results
 from fclub.experiments.study.study import Figure, Panel, Study, has_results, load_study
 
-ONE_SEED = "One seed says nothing about another one, so no claim is settled"
+FEW_SEEDS = f"Fewer than {FEWEST} seeds settle no claim"
 SYMBOLS = {HOLDS: ("yes", "✓"), FAILS: ("no", "✗")}
 
 
@@ -88,8 +98,11 @@ def _facts(study: Study, sections: list[Section]) -> str:
     experiments = [panel.experiment for s in sections for panel in s.figure.panels]
     sizes = sorted({(e.rounds, len(e.seeds)) for e in experiments}, reverse=True)
     text = "; ".join(f"{rounds:,} rounds, seeds: {seeds}" for rounds, seeds in sizes)
-    shown = "Mean ± one standard deviation over seeds" if sizes and sizes[-1][1] > 1 else ONE_SEED
-    return f"{text}. {shown}. Made by fclub {study.version}."
+    fewest = min((seeds for _, seeds in sizes), default=0)
+    shown = "Mean ± one standard deviation over seeds. " if fewest > 1 else ""
+    if fewest < FEWEST:
+        shown += f"{FEW_SEEDS}. "
+    return f"{text}. {shown}Made by fclub {study.version}."
 
 
 def _counted(claims: list[Claim]) -> str:
@@ -201,8 +214,9 @@ Point FCLUB_DATA_DIR, or `--data`, at the published arrays; run the command agai
 interrupted. To record a run here, copy its `findings.md` over this file.
 
 Values are mean ± one standard deviation over seeds at the last round. A difference counts when it
-exceeds two standard errors of the paired difference over seeds; one seed settles nothing. Claims that
-begin with “ours” are not the paper's. `cdp-fclub-dc` appears as printed, with its noise really applied.
+is significant by Student's t on the paired differences over seeds, at {level:.0%} after Holm's
+correction for all {tests} comparisons of this page; fewer than {fewest} seeds settle nothing. Claims
+that begin with “ours” are not the paper's. `cdp-fclub-dc` appears with its noise really applied.
 
 ## At a glance
 
@@ -211,8 +225,9 @@ begin with “ours” are not the paper's. `cdp-fclub-dc` appears as printed, wi
 
 def findings(study: Study, sections: list[Section]) -> str:
     """Claims first, then every table, then the sizes of the experiments."""
-    text = HEAD.format(title=study.title, made=_made(study))
     claims = [claim for section in sections for claim in section.claims]
+    tests = sum(isinstance(answer, Comparison) for claim in claims for answer in claim.answers)
+    text = HEAD.format(title=study.title, made=_made(study), level=LEVEL, tests=tests, fewest=FEWEST)
     text += "| claim | verdict | where | example |\n|---|---|---|---|\n"
     for line in sum_up(claims):
         text += f"| {line.claim} | **{line.verdict}** | {line.places} | {line.measured} |\n"
@@ -287,10 +302,17 @@ def build_report(folder: Path, tell: Tell = lambda _: None) -> Built:
         _write_files(section.drawn, files)
         sections.append(section)
         tell(done)
+    sections = _settled(sections)
     (folder / FINDINGS).write_text(findings(study, sections), encoding="utf-8")
     page = folder / PAGE
     page.write_text(render(study, sections), encoding="utf-8")
     return Built(page, sections)
+
+
+def _settled(sections: list[Section]) -> list[Section]:
+    """Claims of all figures are one family of comparisons."""
+    claims = iter(settle([claim for section in sections for claim in section.claims]))
+    return [replace(section, claims=[next(claims) for _ in section.claims]) for section in sections]
 
 
 def _measured(figure: Figure, results: Results) -> Section:
