@@ -22,10 +22,11 @@ HELP = f"{FORM}; repeatable."
 
 
 REFERENCE = "a name, path.py:Class or module:Class"
+PRESET = "fclub-dc@printed has the paper's constants, @published those of its code"
 
 
 def policy_option(otherwise: str = "") -> Any:
-    words = f"A policy: {REFERENCE}; repeatable. {otherwise}".strip()
+    words = f"A policy: {REFERENCE}; repeatable. {PRESET}. {otherwise}".strip()
     return typer.Option(help=words, autocompletion=complete_policy)
 
 

@@ -34,7 +34,7 @@ def build(
     policies = {}
     for name in names:
         setting = policy_setting(name, rounds, shared)
-        policies[name] = Setting.of(name, setting.parameters | own.get(name, {}))
+        policies[name] = Setting.of(setting.name, setting.parameters | own.get(name, {}))
     return Experiment(policies, environment, rounds, seeds)
 
 

@@ -139,7 +139,7 @@ def policy_of(row: type[Constants]) -> type[FederatedPolicy]:
 
 
 class CdpFclubDC(paper.Printed, FederatedPolicy):
-    """The paper's algorithm as printed: clusters, delayed communication, tree noise.
+    """The paper's algorithm: clusters, delayed communication, tree noise; constants tuned.
 
     >>> import fclub
     >>> policy = fclub.CdpFclubDC(epsilon=4.0)

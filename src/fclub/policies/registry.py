@@ -21,6 +21,7 @@ from fclub.policies.federated import (
 from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
 from fclub.policies.oracle_types import OracleTypes
 from fclub.policies.popular import Popular
+from fclub.policies.presets import split_preset
 from fclub.policies.random import Random
 from fclub.policies.sclub import Sclub
 from fclub.policies.shrunk import Shrunk
@@ -38,21 +39,27 @@ POLICIES: dict[str, type[Policy]] = (
 
 
 def find_policy(name: str) -> type[Policy]:
-    """A registered policy, or a class of one's own by reference."""
+    """A registered policy, with or without a preset, or a class of one's own by reference."""
     if is_reference(name):
         return find_class(name, Policy)  # type: ignore[type-abstract]
+    name, _ = split_preset(name)
     if name not in POLICIES:
         raise UnknownName("policy", name, POLICIES)
     return POLICIES[name]
 
 
 def make_policy(name: str, **parameters: Parameter) -> Policy:
-    """A policy at its tuned constants, not started yet; what is unknown or impossible is refused.
+    """A policy that is not started yet; what is unknown or impossible is refused.
+
+    Its constants are the tuned ones, or those of a preset.
 
     >>> import fclub
     >>> fclub.make_policy("linucb", ridge=0.5)
     <linucb ridge=0.5>
+    >>> fclub.make_policy("homo-dc@printed")
+    <homo-dc exploration=1.0>
     """
+    name, constants = split_preset(name)
     if name not in POLICIES:
         raise UnknownName("policy", name, POLICIES)
-    return POLICIES[name](**parameters)
+    return POLICIES[name](**constants | parameters)

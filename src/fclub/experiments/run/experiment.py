@@ -19,6 +19,7 @@ from fclub.environments.registry import construct, find_environment, make_enviro
 from fclub.own import digest_of, is_reference
 from fclub.parameters import Parameter
 from fclub.policies.base import Policy
+from fclub.policies.presets import split_preset
 from fclub.policies.registry import find_policy, make_policy
 from fclub.simulation.loop import Progress, simulate
 from fclub.simulation.trace import Trace
@@ -123,10 +124,11 @@ class Experiment(msgspec.Struct, frozen=True):
 def policy_setting(name: str, rounds: int, parameters: dict[str, Any]) -> Setting:
     """The parameters that this policy has, out of those given for all.
 
-    The printed tree is provisioned for at least as many rounds as will be played.
+    A preset comes first. The printed tree is provisioned for at least as many rounds as will be played.
     """
     known = find_policy(name).defaults
-    chosen = {key: value for key, value in parameters.items() if key in known}
+    name, constants = (name, {}) if is_reference(name) else split_preset(name)
+    chosen = constants | {key: value for key, value in parameters.items() if key in known}
     horizon = known.get("horizon")
     if "horizon" not in chosen and isinstance(horizon, int) and rounds > horizon:
         chosen["horizon"] = rounds

@@ -16,7 +16,8 @@ from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
 from fclub.experiments.study.advice import ALONE
 from fclub.experiments.study.study import Figure, Panel
 from fclub.parameters import Parameter
-from fclub.policies.registry import POLICIES
+from fclub.policies.presets import PRESETS
+from fclub.policies.registry import POLICIES, find_policy
 
 ROUNDS, SEEDS = 100_000, 10
 TITLES = {"movielens": "MovieLens", "yelp": "Yelp"}
@@ -60,7 +61,8 @@ PAPERS_PROMISE: dict[str, Parameter] = {"unit": "event", "level": "transcript", 
 
 def printed(name: str, scale: Scale, given: dict[str, Any]) -> Setting:
     """A policy in the paper's world: its unit and δ, and a level that covers all that is sent."""
-    notion = {key: value for key, value in PAPERS_PROMISE.items() if key in POLICIES[name].defaults}
+    known = find_policy(name).defaults
+    notion = {key: value for key, value in PAPERS_PROMISE.items() if key in known}
     return policy_setting(name, scale.rounds, notion | given)
 
 
@@ -186,10 +188,38 @@ _FIRST = """\
 The paper's first comparison. In blocks, as its code has it, most servers hold one or two clusters."""
 
 
+ORTHOGONAL = Setting("synthetic", {"kind": "orthogonal"})
+"""The set-up that the paper prints: orthogonal vectors, so that clusters are √2 apart."""
+
+
 def synthetic(scale: Scale) -> Figure:
-    panels = tuple(synthetic_panel(place, scale) for place in PLACEMENTS)
-    about = f"{_FIRST} Spread, every server has users of all of them."
+    title = "Synthetic, orthogonal vectors"
+    policies = plain(compared(), scale)
+    printed_world = make_panel("synthetic-orthogonal", title, scale, policies, ORTHOGONAL)
+    panels = (*(synthetic_panel(place, scale) for place in PLACEMENTS), printed_world)
+    about = (
+        f"{_FIRST} Spread, every server has users of all of them. Orthogonal vectors with gap √2 are "
+        "what its text describes."
+    )
     return Figure("synthetic", "comparison", "Synthetic comparison", about, panels)
+
+
+def constants(scale: Scale) -> Figure:
+    """The paper's policies at tuned, printed and published constants."""
+    rows = ("fclub-dc", "cdp-fclub-dc", "homo-dc")
+    names = [f"{row}{preset}" for row in rows for preset in ("", *(f"@{p}" for p in PRESETS))]
+    policies = plain([*names, "linucb"], scale)
+    worlds = {"blocks": Setting("synthetic"), "orthogonal vectors": ORTHOGONAL}
+    panels = tuple(
+        make_panel(f"constants-{key.split()[0]}", f"Constants, {key}", scale, policies, world)
+        for key, world in worlds.items()
+    )
+    about = (
+        "The same policies at tuned constants (0.15·β, α₁ = 2), with @printed those of the text "
+        "(β as in Lemma 1; it names no α₁: 1.5), with @published those of the published code "
+        "(0.005·β, α₁ = 1.5, ridge 2)."
+    )
+    return Figure("constants", "comparison", "Tuned, printed and published constants", about, panels)
 
 
 def _data_figure(name: str, title: str, about: str) -> Callable[[Scale], Figure]:
@@ -292,6 +322,7 @@ _YELP = "The same on Yelp, whose users do cluster in this representation; not in
 
 SINGLE: dict[str, Callable[[Scale], Figure]] = {
     "synthetic": synthetic,
+    "constants": constants,
     "movielens": _data_figure("movielens", "MovieLens comparison", _MOVIELENS),
     "yelp": _data_figure("yelp", "Yelp comparison", _YELP),
     "communication": communication,
@@ -304,6 +335,7 @@ SINGLE: dict[str, Callable[[Scale], Figure]] = {
 }
 ORDER = (
     "synthetic",
+    "constants",
     "movielens",
     "yelp",
     "parameters",

@@ -243,7 +243,7 @@ class PaperRounds:
 
 
 class Printed(WithClusters, WithDelays, WithTree):
-    """As printed, at the constants that benchmarks/tune.py found best, like the rows below."""
+    """The whole algorithm, at the constants that benchmarks/tune.py found best, like the rows below."""
 
     name = "cdp-fclub-dc"
     deletion = 2.0
@@ -251,7 +251,7 @@ class Printed(WithClusters, WithDelays, WithTree):
 
 
 class Delayed(WithClusters, WithDelays):
-    """As printed, without noise."""
+    """Without noise; tuned constants."""
 
     name = "fclub-dc"
     deletion = 2.0
