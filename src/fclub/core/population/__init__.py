@@ -1,0 +1,1 @@
+"""The population of tastes: contributions of users, the filter of releases, serving."""

@@ -1,0 +1,156 @@
+"""Rounds of users who are served from two populations: the public start, and the released one.
+
+Given m, P = S⁻¹ and a user's data, with h = b/v + Pm and B = (G/v + P)⁻¹, the taste is N(Bh, B) and
+
+    l(m, S) = ½hᵀBh − ½mᵀPm − ½ log det(I + SG/v)
+
+is the log marginal likelihood up to what both have in common. The odds of the public start against the
+released population are those of the evidence: of the user's own, and of its server's users together
+where that is allowed. A false population is believed only as far as data support it.
+"""
+
+from __future__ import annotations
+
+from math import exp
+from typing import NamedTuple
+
+import numpy as np
+
+from fclub.core.compiling import beside, compiled, inner
+from fclub.core.kernels import choose, invert
+from fclub.core.population.model import VARIANCE, Population, PublicModel
+from fclub.core.statistics import Packed, observe
+from fclub.core.types import Floats, Indices, Matrix, Vector
+
+START_WEIGHT = 0.1
+"""w0: prior probability of the public start beside a released population."""
+
+SURE = 40.0
+"""Log odds beyond which one of two populations serves alone."""
+
+
+class Prior(NamedTuple):
+    """A population as serving needs it: P, Pm, and mᵀPm + log det S."""
+
+    precision: Matrix
+    vector: Vector
+    constant: float
+
+
+class PopulationRound(NamedTuple):
+    """Users, both populations, and by server (`server_of` a row) the log odds of the public start."""
+
+    users: Packed
+    row_of: Indices
+    server_of: Indices
+    start: Prior
+    released: Prior
+    odds: Floats
+    exploration: float
+    centre: float
+
+
+def prior_of(model: PublicModel, population: Population) -> Prior:
+    """In the units of features."""
+    unit = model.unit
+    covariance = population.covariance * np.outer(unit, unit)
+    mean = unit * population.mean
+    inverse = np.asarray(np.linalg.inv(covariance), np.float64)
+    precision = np.ascontiguousarray(0.5 * (inverse + inverse.T))
+    constant = float(mean @ precision @ mean + np.linalg.slogdet(covariance)[1])
+    return Prior(precision, precision @ mean, constant)
+
+
+@inner
+def _posterior(
+    prior: Prior, gram: Matrix, moment: Vector, room: Matrix, mean: Vector, covariance: Matrix
+) -> float:
+    """Write Bh and B; returns l(m, S)."""
+    d = moment.shape[0]
+    for i in range(d):
+        for j in range(d):
+            room[i, j] = prior.precision[i, j] + gram[i, j] / VARIANCE
+    volume = invert(room, covariance)
+    fit = 0.0
+    for i in range(d):
+        total = 0.0
+        for j in range(d):
+            total += covariance[i, j] * (prior.vector[j] + moment[j] / VARIANCE)
+        mean[i] = total
+        fit += total * (prior.vector[i] + moment[i] / VARIANCE)
+    return 0.5 * (fit - prior.constant - volume)
+
+
+@compiled
+def serve(
+    start: Prior,
+    released: Prior,
+    odds: float,
+    gram: Matrix,
+    moment: Vector,
+    mean: Vector,
+    covariance: Matrix,
+) -> None:
+    """Write mean and covariance of a user's taste under both populations together.
+
+    `odds` is the logarithm of the odds of the public start before this user's own data are looked at.
+    """
+    d = moment.shape[0]
+    room, first, other = np.empty((d, d)), np.empty(d), np.empty((d, d))
+    if odds < -SURE:
+        _posterior(released, gram, moment, room, mean, covariance)
+        return
+    evidence = odds + _posterior(start, gram, moment, room, first, other)
+    evidence -= _posterior(released, gram, moment, room, mean, covariance)
+    share = 1.0 / (1.0 + exp(-max(-SURE, min(SURE, evidence))))
+    for i in range(d):
+        for j in range(d):
+            between = share * (1.0 - share) * (first[i] - mean[i]) * (first[j] - mean[j])
+            covariance[i, j] += share * (other[i, j] - covariance[i, j]) + between
+    for i in range(d):
+        mean[i] += share * (first[i] - mean[i])
+
+
+@beside
+def evidence_for_start(start: Prior, released: Prior, users: Packed) -> float:
+    """Σ over users of l(0, D²) − l(m, S)."""
+    d, total = users.moment.shape[1], 0.0
+    room, mean, covariance = np.empty((d, d)), np.empty(d), np.empty((d, d))
+    for u in range(users.counts.shape[0]):
+        if users.counts[u] > 0:
+            gram, moment = users.gram[u], users.moment[u]
+            total += _posterior(start, gram, moment, room, mean, covariance)
+            total -= _posterior(released, gram, moment, room, mean, covariance)
+    return total
+
+
+@compiled
+def recommend_from_population(
+    start: Prior,
+    released: Prior,
+    odds: float,
+    users: Packed,
+    row: int,
+    items: Matrix,
+    exploration: float,
+    most: float,
+) -> int:
+    """argmax of the mean of θᵀx plus `exploration` deviations; no reward is larger than `most`."""
+    d = items.shape[1]
+    mean, covariance = np.empty(d), np.empty((d, d))
+    serve(start, released, odds, users.gram[row], users.moment[row], mean, covariance)
+    return choose(items, mean, covariance, exploration, most)
+
+
+@compiled
+def recommend(state: PopulationRound, user: int, items: Matrix) -> int:
+    row = state.row_of[user]
+    odds, most = state.odds[state.server_of[row]], 1.0 - state.centre
+    return recommend_from_population(
+        state.start, state.released, odds, state.users, row, items, state.exploration, most
+    )
+
+
+@compiled
+def feedback(state: PopulationRound, user: int, x: Vector, y: float) -> None:
+    observe(state.users, state.row_of[user], x, y - state.centre)
