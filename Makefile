@@ -16,36 +16,43 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: .venv/ready
 	$(BIN)/fclub demo
 
+# Tests run in a random order; SEED=n repeats one. Seeds of global generators stay alone: nothing uses them.
+ifndef SEED
+SEED := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
+endif
+PYTEST = $(BIN)/pytest --randomly-seed=$(SEED) --randomly-dont-reset-seed
+AGAIN = { code=$$?; echo "The same order again: make $@ SEED=$(SEED)"; exit $$code; }
+
 # On both cores, a file on one of them: its tests share what they set up.
 test: .venv/ready
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(PYTEST) -n 2 --dist loadfile || $(AGAIN)
 
 test-slow: .venv/cluster
-	$(BIN)/pytest -n 2 --dist loadfile -m slow --ignore tests/service
+	$(PYTEST) -n 2 --dist loadfile -m slow --ignore tests/service || $(AGAIN)
 
 # Drills with real processes: kills, load, fuzzing.
 test-drills: .venv/ready
-	$(BIN)/pytest -n 2 --dist loadfile -m slow tests/service
+	$(PYTEST) -n 2 --dist loadfile -m slow tests/service || $(AGAIN)
 
 # Every sabotage at two budgets, every kind of damage to a cluster of brokers.
 test-long: .venv/ready
-	$(BIN)/pytest -n 2 -m long
+	$(PYTEST) -n 2 -m long || $(AGAIN)
 
 # The fuzzing of the HTTP service with ten times as many cases.
 test-api-full: .venv/ready
-	FCLUB_API_CASES=5000 $(BIN)/pytest -m slow tests/service/test_api_cases.py -s
+	FCLUB_API_CASES=5000 $(PYTEST) -m slow tests/service/test_api_cases.py -s || $(AGAIN)
 
 # Every line and branch of core and protocol, with kernels as plain Python so that theirs count too; only
 # what helps to compile needs the compiler.
 COVER := --cov=fclub.core --cov=fclub.protocol --cov-branch
 coverage: .venv/ready
-	$(BIN)/pytest -q tests/core/test_borrowing.py tests/core/test_compiling.py $(COVER) --cov-report=
-	NUMBA_DISABLE_JIT=1 $(BIN)/pytest -n 2 tests/core tests/protocol $(COVER) --cov-append \
-		--cov-report=term-missing:skip-covered --cov-fail-under=100
+	$(PYTEST) -q tests/core/test_borrowing.py tests/core/test_compiling.py $(COVER) --cov-report=
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -n 2 tests/core tests/protocol $(COVER) --cov-append \
+		--cov-report=term-missing:skip-covered --cov-fail-under=100 || $(AGAIN)
 
 # Needs chromium and chromium-driver; screenshots are left in out/screenshots.
 test-browser: .venv/docs node_modules/axe-core
-	$(BIN)/pytest -m browser
+	$(PYTEST) -m browser || $(AGAIN)
 
 # The pictures of the README, made by `fclub up` and `fclub demo`; needs chromium.
 pictures: .venv/docs
