@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fclub.core.compiling import DirectCall, cache_folder
+from fclub.core.compiling import DirectCall, cache_folder, digest_of, is_ready, set_ready
 from fclub.core.statistics import Packed, observe
 
 
@@ -31,6 +31,46 @@ def test_without_a_writable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("FCLUB_CACHE_DIR", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert Path(cache_folder.__wrapped__()).parent == tmp_path
+
+
+def test_a_module_that_moves_changes_the_folder(tmp_path: Path) -> None:
+    """numba finds a kernel by its file: the same texts under other names are other kernels."""
+    core = tmp_path / "core"
+    core.mkdir()
+    (core / "a.py").write_text("one = 1")
+    (core / "b.py").write_text("two = 2")
+    (tmp_path / "other.py").write_text("")
+    before = digest_of(tmp_path)
+    (tmp_path / "other.py").write_text("three = 3")
+    assert digest_of(tmp_path) == before, "there are no kernels in it"
+    (core / "b.py").rename(core / "c.py")
+    assert digest_of(tmp_path) != before
+
+
+def test_what_is_compiled_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fclub.core.compiling.cache_folder", lambda: str(tmp_path))
+    monkeypatch.setattr("fclub.core.compiling.numba_config.DISABLE_JIT", 0)
+    assert not is_ready("linucb")
+    set_ready("linucb")
+    assert is_ready("linucb")
+    assert not is_ready("fclub")
+
+
+def test_nothing_is_compiled_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fclub.core.compiling.cache_folder", lambda: str(tmp_path))
+    monkeypatch.setattr("fclub.core.compiling.numba_config.DISABLE_JIT", 1)
+    assert is_ready("linucb")
+
+
+def test_a_cache_that_cannot_be_written_is_borne(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fclub.core.compiling.cache_folder", lambda: str(tmp_path / "gone"))
+    monkeypatch.setattr("fclub.core.compiling.numba_config.DISABLE_JIT", 0)
+    set_ready("linucb")
+    assert not is_ready("linucb")
 
 
 def state_of(first: float) -> Packed:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.progress import (
@@ -19,6 +20,8 @@ from rich.progress import (
 from rich.table import Table
 
 from fclub.experiments.report.claims import Claim, sum_up
+from fclub.experiments.run.experiment import Setting
+from fclub.experiments.run.runner import cold, compile_kernels
 
 
 @contextmanager
@@ -35,6 +38,20 @@ def rounds_bar(total: int, what: str = "rounds") -> Iterator[Callable[[int], Non
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task(what, total=total)
         yield lambda done: progress.update(bar, completed=done)
+
+
+COMPILING = "compiling, once per machine and version"
+
+
+def compile_first(policies: Mapping[str, Setting], jobs: int) -> None:
+    """Have the kernels of these policies compiled, and say so: it takes a minute or two."""
+    missing = cold(policies)
+    if not missing:
+        return
+    if not Console(stderr=True).is_terminal:  # there, the bar shows at its end only
+        typer.echo(f"{COMPILING}: {', '.join(missing)}", err=True)
+    with rounds_bar(len(missing), COMPILING) as tell:
+        compile_kernels(missing, jobs, tell)
 
 
 def with_spread(value: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import joblib
 import typer
 from rich.console import Console
 
-from fclub.cli.console import rounds_bar, summary_table
+from fclub.cli.console import compile_first, rounds_bar, summary_table
 from fclub.config import require
 from fclub.experiments.report.measured import summarise
 from fclub.experiments.report.pages import build_report
@@ -45,8 +45,10 @@ def demo(
     require(seeds >= 1, "seeds must be at least 1", seeds)
     figures = demo_figures(Scale(rounds, tuple(range(seeds))))
     command = f"fclub demo --rounds {rounds} --seeds {seeds}"
+    jobs = jobs or joblib.cpu_count()
+    compile_first(figures[0].panels[0].experiment.policies, jobs)
     with rounds_bar(total_rounds(figures)) as tell:
-        study = run_study(TITLE, command, figures, Path(out), jobs or joblib.cpu_count(), tell)
+        study = run_study(TITLE, command, figures, Path(out), jobs, tell)
     with rounds_bar(len(study.figures), "figures") as tell:
         built = build_report(Path(out), tell)
     experiment = figures[0].panels[0].experiment

@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "advise": "Play your ratings and say whether federating would pay, with and without noise.",
     "features": "Make the features of a catalogue's items from ratings.",
     "replay": "What policies would have earned on logged feedback, with confidence intervals.",
+    "warm": "Compile all kernels now: a simulation or a server then starts at once.",
     "bench": "Measure speed and memory, as ratios within one run.",
     "privacy": "Noise for a budget; what a ledger has spent.",
     "audit": "Attack the privacy of a mechanism or a policy; exit 1 when it leaks more than claimed.",

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from fclub.cli import parameters
-from fclub.cli.console import rounds_bar, summary_table
+from fclub.cli.console import compile_first, rounds_bar, summary_table
 from fclub.config import require
 from fclub.experiments.report.measured import summarise
 from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
@@ -77,10 +77,13 @@ def run(
     experiment = build(names, environment, rounds, tuple(range(seed, seed + seeds)), budget, own)
     experiment.check()
     results = None if out is None else Results.create(out, experiment, resume)
+    jobs = jobs or joblib.cpu_count()
+    if backend == "loky":
+        compile_first(experiment.policies, jobs)
     with rounds_bar(rounds * seeds * len(experiment.policies)) as report:
         traces = run_experiment(
             experiment,
-            jobs=jobs or joblib.cpu_count(),
+            jobs=jobs,
             backend=backend,
             address=address,
             results=results,

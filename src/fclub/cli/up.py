@@ -22,12 +22,13 @@ from rich.live import Live
 from rich.table import Table
 
 from fclub.cli import parameters
+from fclub.cli.console import COMPILING
 from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment
 from fclub.errors import RequestFailed
 from fclub.parameters import Parameter
 from fclub.service.fleet import Fleet
-from fclub.service.nodes.parts import family_of
+from fclub.service.nodes.parts import family_of, is_warm, warm
 from fclub.service.settings import POLICY, Model
 from fclub.service.store.items_file import shape_of_items
 from fclub.visitors import Diary, Stage, Tally, make_rivals, visit
@@ -57,6 +58,13 @@ def _stop_when_told() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
+def compile_live(model: Model, console: Console) -> None:
+    """Compile what servers of this model need, and say so: it takes a minute."""
+    if not is_warm(model):
+        console.print(f"{COMPILING}: servers of {model.policy} …")
+        warm(model)
 
 
 def start_environment(env: str, given: dict[str, Any], seed: int) -> Environment:
@@ -106,6 +114,7 @@ def _serve(
     with ExitStack() as stack:
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fclub-")))
         fleet = Fleet(home, servers, model, catalogue=catalogue)
+        compile_live(model, console)
         with console.status(f"starting {len(fleet.servers)} servers …"):
             stack.enter_context(fleet)
         _show_pages(fleet, console, browser)
@@ -158,6 +167,7 @@ def up(
         hub, *local = [(server.url, server.token) for server in fleet.servers]
         rivals = make_rivals(make_twin, seed) if diary.compared else []
         stage = Stage(policy, environment, rivals, hub, local)
+        compile_live(model, console)
         with console.status(f"starting {len(fleet.servers)} servers …"):
             stack.enter_context(fleet)
             stage.catch_up(diary.tally.visits)

@@ -5,7 +5,8 @@ what lets the compiled loop equal the readable one bit for bit.
 
 numba invalidates a cached function only when its own file changes, not when a kernel it calls does.
 The cache therefore lives in a folder named after a digest of every file that holds kernels or helps to
-compile them.
+compile them, with its place in the package: a module that moves must not find what another left there.
+A mark in the folder says what has been compiled to the end, so that nobody is told twice to wait.
 
 numba counts references to every array that a kernel looks at, with atomic operations; for a state of
 dozens of arrays that takes a tenth of a round. The caller of a loop keeps its arrays alive until it
@@ -17,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,19 +39,41 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 @lru_cache(maxsize=1)
 def cache_folder() -> str:
     """Where compiled kernels are kept: in the cache, or in a temporary folder."""
-    package = Path(__file__).parent.parent
-    digest = hashlib.sha256(numba.__version__.encode())
-    core = package / "core"
-    for source in sorted(package.rglob("*.py")):
-        text = source.read_bytes()
-        if core in source.parents or b"@compiled" in text or b"@inner" in text:
-            digest.update(text)
-    folder = cache_root() / f"kernels-{digest.hexdigest()[:16]}"
+    folder = cache_root() / f"kernels-{digest_of(Path(__file__).parent.parent)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return tempfile.mkdtemp(prefix="fclub-kernels-")
     return str(folder)
+
+
+def digest_of(package: Path) -> str:
+    """What names and texts decide what is compiled, in 16 digits."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    core = package / "core"
+    for source in sorted(package.rglob("*.py")):
+        text = source.read_bytes()
+        if core in source.parents or b"@compiled" in text or b"@inner" in text:
+            name = source.relative_to(package).as_posix().encode()
+            digest.update(b"%d %b %d " % (len(name), name, len(text)) + text)
+    return digest.hexdigest()[:16]
+
+
+def is_ready(what: str) -> bool:
+    """Whether the kernels of this have been compiled on this machine, or need not be."""
+    settings: Any = numba_config
+    return settings.DISABLE_JIT or _mark(what).exists()
+
+
+def set_ready(what: str) -> None:
+    """Note that the kernels of this are compiled and kept."""
+    with suppress(OSError):
+        _mark(what).touch()
+
+
+def _mark(what: str) -> Path:
+    digest = hashlib.sha256(what.encode()).hexdigest()
+    return Path(cache_folder()) / f"ready-{digest[:16]}"
 
 
 def _compile(function: Function, **options: Any) -> Function:

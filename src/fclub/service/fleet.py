@@ -21,6 +21,7 @@ from fclub.paths import write_atomically
 from fclub.service.http.gate import hash_token, new_token
 from fclub.service.link.broker import LocalBroker, free_port
 from fclub.service.link.channel import GLOBAL
+from fclub.service.nodes.parts import warm
 from fclub.service.settings import Model
 
 READY_SECONDS = 120.0
@@ -143,6 +144,7 @@ class Fleet:
     """`with Fleet(folder, servers, model) as fleet:` runs everything inside the block.
 
     Every local server offers the items of `catalogue`, a file. `hub` are settings of the global server.
+    Kernels are compiled once, before all servers start and would compile the same.
     """
 
     def __init__(
@@ -155,6 +157,7 @@ class Fleet:
         **hub: Any,
     ) -> None:
         folder.mkdir(exist_ok=True)
+        self.model = model
         self._addresses = folder / ADDRESSES
         names = [f"s{number}" for number in range(servers)]
         passwords = {name: new_token() for name in [*names, GLOBAL]}
@@ -186,6 +189,7 @@ class Fleet:
 
     def __enter__(self) -> Fleet:
         try:
+            warm(self.model)
             self.broker.start()
             for server in self.servers:
                 server.start()

@@ -28,7 +28,15 @@ from fclub.service.link.nats_wire import NatsWire, broker_of
 from fclub.service.link.wire import DirectWire, Wire, end
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.local_node import LocalNode
-from fclub.service.nodes.parts import caution, family_of, global_node, local_node, rehearse, stock
+from fclub.service.nodes.parts import (
+    caution,
+    family_of,
+    global_node,
+    is_warm,
+    local_node,
+    rehearse,
+    stock,
+)
 from fclub.service.nodes.runner import Deadline, Runner
 from fclub.service.reread import Reread, unusable
 from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model, Settings
@@ -91,7 +99,9 @@ def local_app(settings: LocalSettings) -> Application:
     """The application of a local server; without a broker it carries its own global server."""
     check_start(settings)
     monitor, node = Monitor("local"), local_node(settings)
-    rehearse(settings.model, node)
+    if not is_warm(settings.model):
+        monitor.event("compiling, once per machine and version")
+    rehearse(settings.model, many=bool(node.server.by_user))
     _warn(settings.model, monitor)
     if settings.catalogue is not None:
         stock(node, settings)

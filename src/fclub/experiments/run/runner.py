@@ -8,7 +8,7 @@ rounds they have played.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,13 @@ from threadpoolctl import threadpool_limits
 from fclub.config import require
 from fclub.core.types import Counts
 from fclub.errors import UnknownName
-from fclub.experiments.run.experiment import Experiment, Task
+from fclub.experiments.run.experiment import Experiment, Setting, Task
 from fclub.experiments.run.results import Results
 from fclub.extras import need
 from fclub.policies.base import Policy
 from fclub.simulation.loop import Progress
 from fclub.simulation.trace import Trace
+from fclub.simulation.warming import is_warm, warm
 
 BACKENDS = ("loky", "dask", "ray")
 
@@ -223,15 +224,32 @@ def _code_of(policy: Policy) -> object:
 
 
 def _in_turns(experiment: Experiment) -> list[Task]:
-    """Within a seed one policy of each kind before the others.
-
-    On a machine that has no compiled kernels yet, workers that start together then compile different
-    ones.
-    """
-    seen: dict[object, int] = {}
-    turn: dict[str, int] = {}
-    for label, setting in experiment.policies.items():
-        code = _code_of(setting.make_policy())
-        turn[label] = seen[code] = seen.get(code, -1) + 1
+    """Within a seed one policy of each kind before the others."""
+    turn = _turns(experiment.policies)
     seeds = {seed: place for place, seed in enumerate(experiment.seeds)}
     return sorted(experiment.tasks(), key=lambda task: (seeds[task.seed], turn[task.label]))
+
+
+def _turns(policies: Mapping[str, Setting]) -> dict[str, int]:
+    """Without compiled kernels, workers that start together then compile different ones."""
+    seen: dict[object, int] = {}
+    turn: dict[str, int] = {}
+    for label, setting in policies.items():
+        code = _code_of(setting.make_policy())
+        turn[label] = seen[code] = seen.get(code, -1) + 1
+    return turn
+
+
+def cold(policies: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Those whose kernels this machine has not compiled yet."""
+    return {k: s for k, s in policies.items() if not is_warm(s.name, s.parameters)}
+
+
+def compile_kernels(policies: Mapping[str, Setting], jobs: int, report: Report) -> None:
+    """Compile what these policies need, on this machine; `report` is told how many are done."""
+    turn = _turns(policies)
+    settings = [policies[label] for label in sorted(policies, key=lambda label: turn[label])]
+    calls = [joblib.delayed(warm)(setting.name, setting.parameters) for setting in settings]
+    with use_backend("loky", jobs) as perform:
+        for done, _ in enumerate(perform(calls), start=1):
+            report(done)

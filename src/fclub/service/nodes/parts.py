@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.random import SeedSequence
 
+from fclub.core.compiling import is_ready, set_ready
 from fclub.core.offers import best_items
 from fclub.errors import FclubError, InvalidFile, InvalidSetting, ServiceFailed
 from fclub.privacy.ledger import Ledger
@@ -69,12 +70,12 @@ def _fingerprint(model: Model) -> dict[str, Any]:
     return found if model.reward == (0.0, 1.0) else found | {"reward": model.reward}
 
 
-def rehearse(model: Model, node: LocalNode) -> None:
+def rehearse(model: Model, many: bool) -> None:
     """A few visits that leave no trace, so that no visitor waits for the kernels to be compiled.
 
-    Two users are played; if the node's server has many and works otherwise, as if they were many.
+    Two users are played; as if they were `many`, if the policy works otherwise then.
     """
-    if node.server.by_user and "few" in FAMILIES[model.policy].defaults:
+    if many and _grows(model):
         model = msgspec.structs.replace(model, parameters=model.parameters | {"few": 1})
     rows, first = np.arange(2), np.array([0, 2])
     federation = Federation(family_of(model), rows, first, SeedSequence(), seeded=False)
@@ -84,6 +85,29 @@ def rehearse(model: Model, node: LocalNode) -> None:
         server.observe(row, items[server.recommend(row, items)], 1.0)
         federation.advance(visits)
     best_items(items, np.ones(2, dtype=np.bool_), server.bound(0).scoring, 1)
+
+
+def is_warm(model: Model) -> bool:
+    """Whether the kernels of its servers are compiled on this machine."""
+    return is_ready(_kernels_of(model))
+
+
+def warm(model: Model) -> None:
+    """Compile what servers of this model need, before they start and each does so by itself."""
+    if not is_warm(model):
+        for many in (False, True) if _grows(model) else (False,):
+            rehearse(model, many)
+        set_ready(_kernels_of(model))
+
+
+def _grows(model: Model) -> bool:
+    return "few" in FAMILIES[model.policy].defaults
+
+
+def _kernels_of(model: Model) -> str:
+    """Parameters that are numbers do not decide which kernels there are."""
+    words = {k: v for k, v in model.parameters.items() if isinstance(v, str | bool)}
+    return f"live {model.policy} {sorted(words.items())}"
 
 
 def local_node(
