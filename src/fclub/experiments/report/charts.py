@@ -45,6 +45,7 @@ POLICY: dict[str, Style] = {
     "cdp-homo": Style(GREY, "dot", "square"),
     "shrunk": Style(ORANGE, "dash", "cross-open"),
     "random": Style(GREY, "dashdot", "x-open"),
+    "alone": Style(PURPLE, "dot", "circle-open"),
     "popular": Style(VERMILION, "dash", "circle-open"),
     "oracle-local": Style(SKY, "dot", "triangle-up-open"),
     "oracle-pooled": Style(BLUE, "dot", "diamond-open"),

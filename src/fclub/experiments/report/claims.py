@@ -237,6 +237,13 @@ def _homo_linear(m: Measured) -> Claim:
     return Claim("", m.panel.title, text, seen, answers)
 
 
+def _sublinear(m: Measured, name: str) -> Claim:
+    growth = exponents(m.curve(name, "regret"))
+    seen = f"{name} grows as t^{exponent(m.curve(name, 'regret')):.2f}"
+    text = f"regret of {name} is sublinear (an exponent below {LINEAR:g} over the second half)"
+    return Claim("", m.panel.title, text, seen, (above_zero(LINEAR - growth),))
+
+
 def _homo_worst(m: Measured) -> Claim:
     others = [m.curve(name, "regret") for name in (*LOCAL, "fclub", "fclub-dc")]
     answers = tuple(below(other, m.curve(n, "regret")) for other in others for n in ("homo", "homo-dc"))
@@ -271,6 +278,9 @@ def comparison(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
         if _has(m, "fclub", "fclub-dc", *BASELINES):
             yield _homo_linear(m)
             yield _homo_worst(m)
+        for name in (PRINTED, "fclub-dc", "fclub"):
+            if _has(m, name):
+                yield _sublinear(m, name)
         yield from _ours(m)
 
 

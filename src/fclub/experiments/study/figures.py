@@ -70,12 +70,25 @@ def plain(names: list[str], scale: Scale) -> dict[str, Setting]:
     return {name: printed(name, scale, {}) for name in names}
 
 
+def with_references(names: list[str], scale: Scale) -> dict[str, Setting]:
+    """These policies, and what they are seen against.
+
+    That is choosing at random, our own model with every server alone, one model per true cluster.
+    """
+    return plain(names, scale) | {
+        "random": Setting("random"),
+        ALONE: Setting("fclub-plus", {"share": False}),
+        "oracle-pooled": Setting("oracle-pooled"),
+    }
+
+
 def synthetic_panel(placement: str, scale: Scale) -> Panel:
     """The default placement is left out of the settings, so that figures share its simulations."""
     parameters: dict[str, Any] = {} if placement == PLACEMENTS[0] else {"placement": placement}
     title = f"Synthetic, users placed in {placement}" if not parameters else "Synthetic, users spread"
     environment = Setting("synthetic", parameters)
-    return make_panel(f"synthetic-{placement}", title, scale, plain(compared(), scale), environment)
+    policies = with_references(compared(), scale)
+    return make_panel(f"synthetic-{placement}", title, scale, policies, environment)
 
 
 def data_panels(
@@ -92,14 +105,14 @@ def data_panels(
             skipped.append(f"{name} {variant}: {error}")
             continue
         title = f"{TITLES[name]}, {variant}"
-        policies = plain(compared(), scale)
+        policies = with_references(compared(), scale)
         panels.append(make_panel(f"{name}-{variant}", title, scale, policies, environment))
     return tuple(panels), tuple(skipped)
 
 
 VARIED: dict[str, tuple[float, ...]] = {
     "d": (5, 10, 15, 20),
-    "epsilon": (0.5, 1, 2, 4, 8),
+    "epsilon": (0.5, 1, 2, 4, 8, 20, 100),
     "L": (2, 3, 5, 8),
     "m": (2, 4, 6, 8),
     "n": (20, 40, 60, 80),
@@ -112,7 +125,7 @@ AXES = {
     "m": "true clusters m",
     "n": "users n",
 }
-BUDGETS = VARIED["epsilon"]
+BUDGETS = (0.5, 1, 2, 4, 8)
 DELTAS = {0.1: "0.1", 1e-5: "0.00001"}
 RATIOS = (1.001, 1.01, 1.1, 1.5, 2.0, 5.0, 20.0)
 
@@ -122,7 +135,7 @@ def parameter(letter: str, scale: Scale) -> Figure:
     names = [name for name in compared() if trigger(name) != "every-round"]
     panels = []
     for value in VARIED[letter]:
-        environment, policies = Setting("synthetic"), plain(names, scale)
+        environment, policies = Setting("synthetic"), with_references(names, scale)
         if letter == "epsilon":
             given = {} if value == 1 else {"epsilon": value}
             noisy = {n: printed(n, scale, given) for n in names if private(n)}
@@ -194,7 +207,7 @@ ORTHOGONAL = Setting("synthetic", {"kind": "orthogonal"})
 
 def synthetic(scale: Scale) -> Figure:
     title = "Synthetic, orthogonal vectors"
-    policies = plain(compared(), scale)
+    policies = with_references(compared(), scale)
     printed_world = make_panel("synthetic-orthogonal", title, scale, policies, ORTHOGONAL)
     panels = (*(synthetic_panel(place, scale) for place in PLACEMENTS), printed_world)
     about = (
