@@ -16,16 +16,16 @@ from fclub.attack.pairs import Pair
 from fclub.core.lattice import STEP, Whole
 from fclub.core.types import Floats
 from fclub.privacy.noise import DiscreteNoise
+from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.messages import Message
 from fclub.protocol.paper.local_server import PaperLocal
 from fclub.protocol.plus.family import PlusFamily
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Digest
-from fclub.protocol.plus.releases import PrivateReleases
 from fclub.protocol.plus.slots import SlotReleases
 from fclub.protocol.plus.type_messages import Release
 from fclub.protocol.plus.user_local import UserLocal
-from fclub.protocol.pooled.local_server import PooledLocal
+from fclub.protocol.servers import LocalServer
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
 
@@ -102,7 +102,7 @@ def cut_tails(patch: pytest.MonkeyPatch) -> None:
 def scale_by_data(patch: pytest.MonkeyPatch) -> None:
     """A twentieth more noise where the newest reward was high, a twentieth less where it was not."""
     state = {"scale": 1.0}
-    observe = {kind: kind.observe for kind in (PlusLocal, PooledLocal, UserLocal, PaperLocal)}
+    observe = {kind: kind.observe for kind in (PlusLocal, LocalServer, UserLocal, PaperLocal)}
 
     def watching(kind: Any) -> Any:
         def watched(self: Any, row: int, x: Any, y: float) -> None:
@@ -197,12 +197,12 @@ def ordered_by_rewards(patch: pytest.MonkeyPatch) -> None:
 
 def released_when_liked(patch: pytest.MonkeyPatch) -> None:
     """Nothing leaves before enough rewards were high."""
-    for kind in (PlusLocal, PooledLocal):
+    for kind in (PlusLocal, LocalServer):
         due = kind.due
 
         def when_liked(self: Any, due: Any = due) -> Any:
-            moments = self.users.moment if isinstance(self, PlusLocal) else self.model.users.moment
-            return due(self) if moments[:, -1].sum() > 0.0 else None
+            users = self.users if isinstance(self, PlusLocal) else self.learner.users
+            return due(self) if users.moment[:, -1].sum() > 0.0 else None
 
         patch.setattr(kind, "due", when_liked)
 

@@ -21,8 +21,8 @@ from fclub.core.plus.type_release import ReleasePoint
 from fclub.core.statistics import Packed
 from fclub.core.types import Counts
 from fclub.privacy.slots import SlotPlan
+from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.messages import Message
-from fclub.protocol.plus.releases import PrivateReleases
 from fclub.protocol.plus.slots import SlotReleases
 from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.plus.type_messages import Release

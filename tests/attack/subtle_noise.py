@@ -17,7 +17,7 @@ from tests.attack.sabotage import EVENT, INTERACTIVE, POOLED, USERS, Sabotage
 from fclub.attack.pairs import Pair
 from fclub.core.types import Counts
 from fclub.privacy.noise import NoiseSource, NoNoise
-from fclub.protocol.plus.releases import PrivateReleases
+from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.plus.slots import SlotReleases
 from fclub.service.nodes.global_node import GlobalNode
 

@@ -23,8 +23,8 @@ from fclub.privacy.levels import CDP
 from fclub.privacy.mechanisms import StreamPlan, plan_stream
 from fclub.privacy.noise import DiscreteNoise, NoiseSource
 from fclub.privacy.sensitivity import Domain, released_entries
+from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.families import make_family
-from fclub.protocol.plus.releases import PrivateReleases
 from fclub.protocol.seam import Shape
 
 DIM, COUNT = 3, 4

@@ -12,12 +12,12 @@ from fclub.core.statistics import Packed, Statistics
 from fclub.core.types import Vector
 from fclub.errors import CannotForget
 from fclub.privacy.noise import NoNoise
+from fclub.protocol.exchanges.releases import ExactReleases
 from fclub.protocol.families import make_family
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, read_statistics
 from fclub.protocol.numbering import Numbering
 from fclub.protocol.plus.growing import GrowingLocal
-from fclub.protocol.plus.releases import ExactReleases
 from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.plus.type_messages import read_sums, read_values
 from fclub.protocol.seam import LocalServer, Place, Shape
@@ -119,16 +119,6 @@ def test_one_sum_for_all_keeps_what_it_has_released_and_gets_no_more_of_the_user
     sent = alone.last_sent()
     assert sent.count > released
     assert is_close(sent, alone.first(0, gone) + alone.first(1, sent.count - gone))
-
-
-def test_one_sum_for_all_refuses_what_it_cannot_take_apart() -> None:
-    alone = Alone("cdp-homo")
-    alone.observe(0)
-    arrays, values = alone.server.state()
-    old = {name: array for name, array in arrays.items() if not name.startswith("kept.")}
-    alone.server.restore(old, values)
-    with pytest.raises(CannotForget, match="kept apart"):
-        alone.server.forget(0)
 
 
 def test_the_next_sums_by_type_are_without_the_user() -> None:

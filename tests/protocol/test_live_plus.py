@@ -14,13 +14,14 @@ from fclub.core.plus.population import Population
 from fclub.core.statistics import Packed, Statistics
 from fclub.errors import InvalidMessage
 from fclub.privacy.noise import SeededNoise
+from fclub.protocol.exchanges.released import ReleasedSums, check_released, check_share
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import MAX_CLUSTERS, PhaseStart
 from fclub.protocol.plus.global_server import PlusGlobal
 from fclub.protocol.plus.growing import GrowingLocal
 from fclub.protocol.plus.local_server import PlusLocal
-from fclub.protocol.plus.messages import ReleasedSums, check_digest, check_released, check_share
+from fclub.protocol.plus.messages import check_digest
 from fclub.protocol.seam import Place, Shape
 
 DIM, HALF = 3, np.sqrt(0.5)

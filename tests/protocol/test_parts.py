@@ -12,7 +12,7 @@ from fclub.core.plus.type_sums import VISITS
 from fclub.errors import CannotReplace
 from fclub.protocol.plus import type_local, user_local
 from fclub.protocol.plus.type_messages import Release, TypeDigest, TypeNews
-from fclub.protocol.seam import AtOnce, Beginning
+from fclub.protocol.seam import Beginning
 
 NAMES = list(PARAMETERS)
 
@@ -224,13 +224,6 @@ def test_a_server_that_shares_nothing_learns_in_parts_too() -> None:
     for alone in (one, other):
         alone.visit(60)
     assert one.same_as(other)
-
-
-def test_servers_that_work_at_once_are_never_busy() -> None:
-    server = AtOnce()
-    assert not server.busy
-    server.part()()
-    assert server.by_user == ()
 
 
 @pytest.mark.parametrize("name", NAMES)

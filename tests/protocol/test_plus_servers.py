@@ -16,6 +16,7 @@ from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import POLICIES
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
+from fclub.protocol.exchanges.released import ReleasedSums
 from fclub.protocol.messages import (
     Message,
     PhaseStart,
@@ -462,8 +463,8 @@ def test_files_from_before_the_population_was_learned_are_read() -> None:
 
 
 def test_what_two_have_released_together_counts_people_by_their_observations() -> None:
-    def released(count: int, people: float) -> m.ReleasedSums:
-        return m.ReleasedSums(Statistics(np.eye(4), np.zeros(4), count), 0.5, people)
+    def released(count: int, people: float) -> ReleasedSums:
+        return ReleasedSums(Statistics(np.eye(4), np.zeros(4), count), 0.5, people)
 
     both = released(30, 3.0) + released(10, 1.0)
     assert both.statistics.count == 40

@@ -11,11 +11,11 @@ from fclub.core.lattice import STEP, snap
 from fclub.core.statistics import Statistics
 from fclub.errors import InvalidMessage
 from fclub.privacy.noise import NoNoise
+from fclub.protocol.exchanges.streams import Sums
 from fclub.protocol.families import make_family
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, write_id, write_statistics
-from fclub.protocol.pooled.messages import Sums
 from fclub.protocol.seam import Place, Shape
 
 DIM, HALF = 3, float(np.sqrt(0.5))
@@ -56,19 +56,19 @@ def play(running: Federation, rounds: int, who: int | None = None) -> list[tuple
 def test_every_observation_is_in_one_release_of_its_server() -> None:
     running = federation()
     for local in running.servers.values():
-        local.releases.source = NoNoise()
+        local.exchange.releases.source = NoNoise()
     seen = play(running, 200)
     for server, local in running.servers.items():
         own = [one for owner, one in seen if owner == server]
         released = running.hub.released_by(server)
         assert 0 < released == len(own) - local.waiting
         total = sum(own[:released], Statistics.zeros(DIM))
-        _, known, _ = running.hub.known[server]
+        known = running.hub.exchange.known[server].statistics
         np.testing.assert_allclose(known.gram, total.gram, rtol=0.0, atol=16 * STEP)
         np.testing.assert_allclose(known.moment, total.moment, rtol=0.0, atol=16 * STEP)
-        other, _, servers = running.servers[1 - server].outside
-        assert servers == 1
-        np.testing.assert_array_equal(other.moment, known.moment)
+        news = running.servers[1 - server].learner.news
+        assert news.servers == 1
+        np.testing.assert_array_equal(news.others.statistics.moment, known.moment)
 
 
 def test_who_among_a_servers_users_it_was_decides_nothing_that_is_sent() -> None:
@@ -94,8 +94,8 @@ def test_at_level_interactive_nobody_is_served_from_raw_data() -> None:
 def test_sums_that_cannot_be_are_refused() -> None:
     running = federation()
     play(running, 120)
-    hub, (_, known, noise) = running.hub, running.hub.known[0]
-    cluster, before = write_id(0), dict(running.hub.known)
+    hub, (known, noise) = running.hub, running.hub.exchange.known[0]
+    cluster, before = write_id(0), dict(hub.exchange.known)
     fewer = Statistics(known.gram, known.moment, known.count - 1)
     for statistics, stated in ((fewer, noise), (known, 0.0), (known, 1e9)):
         with pytest.raises(InvalidMessage):
@@ -106,7 +106,7 @@ def test_sums_that_cannot_be_are_refused() -> None:
         running.servers[0].receive(Sums(cluster, write_statistics(known), noise))
     with pytest.raises(InvalidMessage, match="does not take"):
         hub.receive(0, PhaseStart(3))
-    assert hub.known == before
+    assert hub.exchange.known == before
 
 
 def test_one_vector_for_all_is_learned_together() -> None:

@@ -15,7 +15,7 @@ from fclub.privacy.levels import level_named
 from fclub.privacy.mechanisms import StreamPlan, plan_stream
 from fclub.privacy.noise import SeededNoise
 from fclub.privacy.sensitivity import Domain
-from fclub.protocol.plus.releases import ExactReleases, PrivateReleases
+from fclub.protocol.exchanges.releases import ExactReleases, PrivateReleases
 
 DIM, ROWS = 3, 2
 PLAN = plan_stream(1.0, 0.1, Domain(), DIM, first=4, ratio=1.5)

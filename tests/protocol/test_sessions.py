@@ -14,13 +14,13 @@ from fclub.errors import InvalidMessage
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import TRANSCRIPT
 from fclub.privacy.noise import NoNoise, SeededNoise
+from fclub.protocol.exchanges.streams import Others
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, write_id
 from fclub.protocol.plus.global_server import FROZEN
 from fclub.protocol.plus.messages import Digest, Shares
 from fclub.protocol.plus.slots import PERIOD
-from fclub.protocol.pooled.messages import Others
 from fclub.protocol.seam import Beginning, GlobalServer, LocalServer, Place, Shape
 
 DIM, HALF = 3, float(np.sqrt(0.5))
@@ -218,21 +218,6 @@ def test_what_is_withheld_is_learned(name: str) -> None:
     pair.reload()
     for key, array in pair.locals[0].state()[0].items():
         np.testing.assert_array_equal(array, state[key])
-
-
-def test_a_pooled_server_without_a_clock_withholds_too() -> None:
-    family = make_family("cdp-homo", Shape(DIM, 8, HALF), SOON)
-    link = InProcessLink(family.decode)
-    place = Place(
-        "0",
-        link.uplink(0),
-        SeededNoise(np.random.default_rng(0)),
-        family.ledger(seeded=True),
-        np.random.default_rng(0),
-    )
-    server = family.local_server(place, family.users(2), live=False)
-    server.withhold(0, np.array([0.0, 0.0, HALF]), 1.0)
-    assert server.waiting == 0
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -19,11 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Router
 
 import fclub.service
+from fclub.protocol.exchanges import streams
 from fclub.protocol.messages import Message
 from fclub.protocol.paper import messages as paper
 from fclub.protocol.plus import messages as plus
 from fclub.protocol.plus import type_messages as types
-from fclub.protocol.pooled import messages as pooled
 from fclub.service.http import api, global_api
 from fclub.service.http.gate import Routes
 from fclub.service.http.global_app import GlobalService
@@ -282,7 +282,7 @@ def test_a_global_server_shows_nothing_without_a_row(tmp_path: Path, policy: str
 
 def message_fields() -> Shown:
     kinds: set[type[msgspec.Struct]] = set()
-    for module in (paper, plus, types, pooled, frames):
+    for module in (paper, plus, types, streams, frames):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not Message:
                 kinds.add(value)

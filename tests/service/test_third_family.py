@@ -24,7 +24,6 @@ from fclub.protocol.messages import Decoder, Message, PhaseStart, encode
 from fclub.protocol.paper.global_server import PhaseClock
 from fclub.protocol.seam import (
     OBSERVATIONS,
-    AtOnce,
     Beginning,
     Bound,
     Constants,
@@ -50,12 +49,17 @@ class Tally(Message, frozen=True, array_like=True, tag="tally"):
     visits: int
 
 
-class LonelyLocal(AtOnce):
+class LonelyLocal:
     """A greedy ridge regression for each user; tells a tally every tenth visit."""
 
-    unanswered = paused = False
+    unanswered = paused = in_parts = busy = False
     used = 0
     slotted = None
+    long_work = ""
+    by_user: tuple[str, ...] = ()
+
+    def part(self) -> Callable[[], None]:
+        raise AssertionError("it is never busy")
 
     def __init__(self, place: Place, users: Packed, ridge: float) -> None:
         self.place, self.users, self.room, self.ridge = place, users, users, ridge
@@ -134,7 +138,7 @@ class LonelyLocal(AtOnce):
         return {}
 
     def overview(self) -> list[LocalOverview]:
-        return [LocalOverview(None, None, 1, int(n), 0, int(n), 1) for n in self.counts]
+        return [LocalOverview(1, int(n), 0, 1, waiting=int(n)) for n in self.counts]
 
     @property
     def outlook(self) -> Outlook:

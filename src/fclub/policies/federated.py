@@ -16,7 +16,7 @@ from fclub.protocol.link import Communications, InProcessLink
 from fclub.protocol.paper import family as paper
 from fclub.protocol.plus import family as plus
 from fclub.protocol.plus.private import PrivatePlusConstants
-from fclub.protocol.pooled import family as pooled
+from fclub.protocol.rows import pooled
 from fclub.protocol.seam import (
     Clock,
     Constants,

@@ -191,3 +191,9 @@ def noised_variances(domain: Domain, dim: int, std: float) -> Vector:
     deviations = released_std(domain, dim, std)
     variances: Vector = deviations[deviations > 0.0] ** 2
     return variances
+
+
+def variances_by_entry(domain: Domain, dim: int) -> Matrix:
+    """Of the noise in Gram matrix and moment, (d+1)×(d+1), where the stated variance is 1."""
+    variances: Matrix = entry_std(domain, dim, 1.0) ** 2 * (1.0 + np.eye(dim + 1))
+    return variances

@@ -8,7 +8,7 @@ from fclub.errors import UnknownName
 from fclub.parameters import Parameter
 from fclub.protocol.paper.family import ROWS as PAPER
 from fclub.protocol.plus.private import ROWS as PLUS
-from fclub.protocol.pooled.family import ROWS as POOLED
+from fclub.protocol.rows.pooled import ROWS as POOLED
 from fclub.protocol.seam import Constants, Family, Shape
 
 FAMILIES: dict[str, type[Constants]] = {row.name: row for row in (*PAPER, *PLUS, *POOLED)}

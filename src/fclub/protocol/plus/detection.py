@@ -21,10 +21,10 @@ from fclub.core.plus.rounds import MixtureRound, condition
 from fclub.core.plus.variance import learn_variance
 from fclub.core.statistics import Packed
 from fclub.core.types import Floats, Indices
-from fclub.privacy.sensitivity import Domain
+from fclub.privacy.sensitivity import Domain, variances_by_entry
+from fclub.protocol.exchanges.releases import Releases
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.outside import Outside
-from fclub.protocol.plus.releases import Releases, variances_by_entry
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.seam import State, nothing
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from fclub.core.statistics import Statistics, total_by_label
 from fclub.core.types import Indices
+from fclub.protocol.exchanges.releases import Releases
 from fclub.protocol.messages import write_id, write_statistics
 from fclub.protocol.plus.messages import News
-from fclub.protocol.plus.releases import Releases
 
 
 def news_of(

@@ -23,7 +23,12 @@ from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, Level
 from fclub.privacy.mechanisms import StreamPlan, plan_stream
-from fclub.privacy.sensitivity import CENTRE, Domain
+from fclub.privacy.sensitivity import CENTRE, Domain, variances_by_entry
+from fclub.protocol.exchanges.releases import (
+    ExactReleases,
+    PrivateReleases,
+    Releases,
+)
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
@@ -32,12 +37,6 @@ from fclub.protocol.plus.global_server import PlusGlobal
 from fclub.protocol.plus.growing import GrowingLocal
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.people import Crowd
-from fclub.protocol.plus.releases import (
-    ExactReleases,
-    PrivateReleases,
-    Releases,
-    variances_by_entry,
-)
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.seam import (

@@ -15,15 +15,14 @@ from fclub.core.plus.mixture import concentration
 from fclub.core.statistics import pack_statistics, unpack_statistics
 from fclub.core.types import Indices
 from fclub.errors import InvalidMessage
+from fclub.protocol.exchanges.released import ReleasedSums, read_released
 from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Message, PhaseStart, read_id, write_id, write_statistics
 from fclub.protocol.plus.messages import (
     Digest,
-    ReleasedSums,
     Share,
     Shares,
     check_digest,
-    read_released,
 )
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.plus.type_hub import TypeHub

@@ -17,6 +17,7 @@ from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.errors import CannotReplace, InvalidMessage
 from fclub.privacy.ledger import Stream
 from fclub.privacy.sensitivity import CENTRE, Domain
+from fclub.protocol.exchanges.releases import Releases
 from fclub.protocol.link import Uplink
 from fclub.protocol.messages import Message, PhaseStart, write_id
 from fclub.protocol.numbering import Numbering
@@ -25,7 +26,6 @@ from fclub.protocol.plus.detection import Detecting, Detection
 from fclub.protocol.plus.digests import news_of
 from fclub.protocol.plus.messages import Digest, Shares
 from fclub.protocol.plus.outside import Outside
-from fclub.protocol.plus.releases import Releases
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.seam import (
     CLUSTERS,

@@ -12,8 +12,9 @@ from fclub.core.plus.items import Items
 from fclub.core.statistics import pack_statistics, unpack_statistics
 from fclub.core.types import Flags, Floats
 from fclub.errors import InvalidMessage
+from fclub.protocol.exchanges.released import ReleasedSums, check_share, read_released
 from fclub.protocol.messages import read_id
-from fclub.protocol.plus.messages import ReleasedSums, Shares, check_share, read_released
+from fclub.protocol.plus.messages import Shares
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.seam import State
 

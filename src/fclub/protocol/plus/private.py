@@ -17,6 +17,7 @@ from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import USER, check_pair, level_named
 from fclub.privacy.slots import SlotPlan, plan_slots
+from fclub.protocol.exchanges.releases import ExactReleases
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.family import (
@@ -30,7 +31,6 @@ from fclub.protocol.plus.family import (
 from fclub.protocol.plus.growing import GrowingUsers
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.people import Crowd
-from fclub.protocol.plus.releases import ExactReleases
 from fclub.protocol.plus.slots import SlotReleases
 from fclub.protocol.plus.user_global import UserGlobal
 from fclub.protocol.plus.user_local import UserLocal

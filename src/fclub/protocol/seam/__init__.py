@@ -5,17 +5,9 @@ a clock that fit together, and says what their releases promise. All other code 
 names of this package. `families.py` is the table of all families.
 """
 
-from fclub.protocol.seam.family import (
-    Compiled,
-    Constants,
-    Family,
-    Kernels,
-    Place,
-    Price,
-    Shape,
-    Users,
-)
-from fclub.protocol.seam.overview import (
+from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.interfaces.learner import Bound, State
+from fclub.protocol.interfaces.overview import (
     CHANGE,
     CLUSTER,
     NOTHING,
@@ -30,18 +22,24 @@ from fclub.protocol.seam.overview import (
     global_overview,
     part_known,
 )
+from fclub.protocol.seam.family import (
+    Compiled,
+    Constants,
+    Family,
+    Kernels,
+    Place,
+    Price,
+    Shape,
+    Users,
+)
 from fclub.protocol.seam.servers import (
     CLUSTERS,
     TYPES,
-    AtOnce,
-    Beginning,
-    Bound,
     Clock,
     Gathering,
     GlobalServer,
     LocalServer,
     Slotted,
-    State,
     nothing,
 )
 
@@ -55,7 +53,6 @@ __all__ = [
     "TYPES",
     "USERS",
     "VISITS_PER_USER",
-    "AtOnce",
     "Beginning",
     "Bound",
     "Clock",

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from fclub.core.offers import Scoring
 from fclub.core.statistics import Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.privacy.ledger import Stream
+from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.interfaces.learner import Bound, State
+from fclub.protocol.interfaces.overview import GlobalOverview, LocalOverview, Outlook
 from fclub.protocol.messages import Message
-from fclub.protocol.seam.overview import GlobalOverview, LocalOverview, Outlook
-
-State = tuple[dict[str, Any], dict[str, Any]]
-"""Arrays and JSON-ready values: what `state` gives and `restore` takes."""
 
 
 class Clock(Protocol):
@@ -33,37 +30,6 @@ class Clock(Protocol):
     def state(self) -> list[int]: ...
 
     def restore(self, state: list[int]) -> None: ...
-
-
-class Bound(NamedTuple):
-    """The score of an item is `offset` + min(xᵀ`theta` + `radius`·√(xᵀ`inverse`x), `most`)."""
-
-    theta: Vector
-    inverse: Matrix
-    radius: float
-    offset: float = 0.0
-    most: float = inf
-
-    @property
-    def scoring(self) -> Scoring:
-        """What ranks items; the offset is the same for all."""
-        return self.theta, self.inverse, self.radius, self.most
-
-
-class Beginning(NamedTuple):
-    """Why a session with a local server begins anew after an earlier one.
-
-    The local store is new (an empty disk under an old name) or old (behind what the global server has
-    heard), the global server has lost what it had heard, or none of these: it is the first session.
-    `used` is the highest phase that either side knows to have been reported, or says the same of slots.
-    `sure` is a local process that ran before the global server's loss: it knows what it has used.
-    """
-
-    local_new: bool = False
-    local_old: bool = False
-    global_lost: bool = False
-    used: int = 0
-    sure: bool = False
 
 
 class LocalServer(Protocol):
@@ -197,17 +163,6 @@ CLUSTERS, TYPES = "clusters", "types"
 
 def nothing() -> None:
     """A part of work that was done when it was taken."""
-
-
-class AtOnce:
-    """A local server that does all work where it is due, and whose state is kept as a whole."""
-
-    in_parts = busy = False
-    long_work = ""
-    by_user: tuple[str, ...] = ()
-
-    def part(self) -> Callable[[], None]:
-        return nothing
 
 
 class Gathering:

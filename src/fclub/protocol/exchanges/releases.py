@@ -9,18 +9,12 @@ import numpy as np
 from fclub.core.lattice import MOST_OBSERVATIONS, STEP, Whole, whole
 from fclub.core.packing import flatten, rebuild, with_row
 from fclub.core.statistics import Packed, Statistics
-from fclub.core.types import Floats, Indices, Matrix
+from fclub.core.types import Floats, Indices
 from fclub.privacy.encoding import decode, encode
 from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.mechanisms import Increments, StreamPlan
 from fclub.privacy.noise import NoiseSource
-from fclub.privacy.sensitivity import Domain, entry_std, pair_of, released_entries, released_std
-
-
-def variances_by_entry(domain: Domain, dim: int) -> Matrix:
-    """Of the noise in Gram matrix and moment, (d+1)×(d+1), where the stated variance is 1."""
-    variances: Matrix = entry_std(domain, dim, 1.0) ** 2 * (1.0 + np.eye(dim + 1))
-    return variances
+from fclub.privacy.sensitivity import pair_of, released_entries, released_std
 
 
 class Releases(Protocol):

@@ -35,13 +35,13 @@ class LocalOverview:
     about its taste that data have removed; of a type, `weight` is the share of users expected in it.
     """
 
-    cluster: int | None
-    group: int | None
     users: int
     own: int
     others: int
-    waiting: int
     shared_by: int
+    cluster: int | None = None
+    group: int | None = None
+    waiting: int = 0
     kind: str = CLUSTER
     weight: float | None = None
     known: float | None = None

@@ -21,16 +21,16 @@ from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
 from fclub.privacy.mechanisms import StreamPlan, plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
+from fclub.protocol.exchanges import streams
+from fclub.protocol.exchanges.releases import PrivateReleases
+from fclub.protocol.exchanges.streams import StreamGlobal, StreamLocal
 from fclub.protocol.federation import Federation
+from fclub.protocol.learners.pooled import Pooled, PooledRules
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.family import Deviations, LevelName, Prior, Variance
-from fclub.protocol.plus.releases import PrivateReleases, Releases
-from fclub.protocol.pooled import messages
-from fclub.protocol.pooled.global_server import PooledGlobal
-from fclub.protocol.pooled.local_server import PooledLocal
-from fclub.protocol.pooled.rules import PooledRules
 from fclub.protocol.seam import Constants, Place, Price, Shape
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 FLAGS = {"cdp": (Flag.RAW_CHOICES,), "transcript": (Flag.RAW_CHOICES,), "interactive": ()}
 """What each level leaves to raw data: there is no partition, and counts decide about releases."""
@@ -94,7 +94,7 @@ class PooledFamily:
             most_noise=float(self.plan.last_std**2 / self.plan.schedule[0]),
         )
 
-    decode = staticmethod(messages.decode)
+    decode = staticmethod(streams.decode)
 
     def fingerprint(self) -> dict[str, Any]:
         agreed = {"prior": self.rules.prior.tolist(), "centre": self.domain.low}
@@ -130,20 +130,19 @@ class PooledFamily:
             constant=self.domain.constant or 0.0,
         )
 
-    def local_server(self, place: Place, users: Visitors, live: bool) -> PooledLocal:
-        model, clock = self._model(), self.clock() if live else None
-        releases = self._releases(place, model.users)
-        return PooledLocal(users, model, self.rules, self.domain, releases, place.link, clock)
+    def local_server(self, place: Place, users: Visitors, live: bool) -> LocalServer:
+        assert place.ledger is not None
+        learner = Pooled(users, self._model(), self.rules, self.domain, live)
+        noise = self.plan, place.noise, place.ledger, place.name
+        releases = PrivateReleases(learner.model.users, *noise)
+        clock = self.clock() if live else None
+        return LocalServer(learner, StreamLocal(learner, releases, self.rules, place.link, clock))
 
-    def global_server(self, servers: list[int], link: Downlink) -> PooledGlobal:
-        return PooledGlobal(servers, self.rules, link)
+    def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
+        return GlobalServer(StreamGlobal(servers, self.rules, link))
 
     def compiled(self, federation: Federation) -> PooledRounds:
         return PooledRounds(federation)
-
-    def _releases(self, place: Place, own: Packed) -> Releases:
-        assert place.ledger is not None
-        return PrivateReleases(own, self.plan, place.noise, place.ledger, place.name)
 
 
 class PooledRounds:
@@ -154,24 +153,24 @@ class PooledRounds:
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
         servers: Any = federation.servers.values()
-        self._servers: list[PooledLocal] = list(servers)
-        sizes = [len(server.counts) for server in self._servers]
+        self._learners: list[Pooled] = [server.learner for server in servers]
+        sizes = [len(learner.counts) for learner in self._learners]
         self._place_of = np.repeat(np.arange(len(sizes)), sizes)[federation.row_of]
 
     def pack(self) -> PooledRound:
         users: Any = self.federation.users
-        parts = [flatten(server.model) for server in self._servers]
+        parts = [flatten(learner.model) for learner in self._learners]
         arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        models = rebuild(self._servers[0].model, arrays)._replace(row_of=self._place_of)
+        models = rebuild(self._learners[0].model, arrays)._replace(row_of=self._place_of)
         return PooledRound(users, self.federation.row_of, models)
 
     def count_events(self, state: PooledRound) -> None:
         """Nothing is sent between blocks."""
 
     def unpack(self, state: PooledRound) -> None:
-        learned = flatten(state.models._replace(row_of=np.zeros(len(self._servers), dtype=np.int64)))
-        for place, server in enumerate(self._servers):
-            for name, array in flatten(server.model).items():
+        learned = flatten(state.models._replace(row_of=np.zeros(len(self._learners), dtype=np.int64)))
+        for place, learner in enumerate(self._learners):
+            for name, array in flatten(learner.model).items():
                 array[...] = learned[name][place : place + 1]
 
 

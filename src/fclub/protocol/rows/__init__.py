@@ -1,0 +1,1 @@
+"""The table of policies: each row names a learner, an exchange and their parameters."""

@@ -1,0 +1,265 @@
+"""The two kinds of servers, whatever they learn and exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fclub.core.kernels import choose
+from fclub.core.packing import inside, under
+from fclub.core.statistics import Statistics
+from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
+from fclub.errors import CannotForget, CannotReplace
+from fclub.privacy.ledger import Stream
+from fclub.protocol.interfaces.exchange import GlobalExchange, LocalExchange
+from fclub.protocol.interfaces.learner import FORGET, REPLACE, Bound, Job, Learner, State
+from fclub.protocol.messages import Message
+from fclub.protocol.seam import Beginning, GlobalOverview, LocalOverview, Outlook, Slotted, nothing
+
+
+class LocalServer:
+    """Serves users, known by their rows, from what its learner knows; its exchange does the rest.
+
+    With `in_parts` jobs wait for `part`, beside serving; otherwise they are done where they begin,
+    which gives the same bits if nothing happens between the parts.
+    """
+
+    in_parts = False
+    long_work = ""
+
+    def __init__(self, learner: Learner[Any], exchange: LocalExchange) -> None:
+        self.learner, self.exchange = learner, exchange
+        self.jobs: list[Job] = []
+
+    def add_user(self) -> int:
+        row = self.learner.add_user()
+        self._work(self.exchange.visited(row))
+        return row
+
+    def recommend(self, row: int, items: Matrix) -> int:
+        return choose(items, *self.learner.bound(row).scoring)
+
+    def observe(self, row: int, x: Vector, y: float) -> None:
+        self.learner.observe(row, x, y)
+        self._work(self.exchange.visited(row))
+
+    def withhold(self, row: int, x: Vector, y: float) -> None:
+        before = self.stored(row)
+        self.learner.observe(row, x, y)
+        self.exchange.withhold(row, self.stored(row) - before)
+        self._work(self.exchange.visited(row))
+
+    def _supports(self, capability: str) -> bool:
+        return capability in self.learner.supports & self.exchange.supports
+
+    def replace(self, row: int, x: Vector, old: float, new: float) -> None:
+        if not self._supports(REPLACE):
+            raise CannotReplace("this policy adds rewards up and cannot take one back")
+        if self.busy:
+            raise CannotReplace("users are being added up, and this reward may be in their sums")
+        self.learner.replace(row, x, old, new)
+
+    def forget(self, row: int) -> int:
+        if not self._supports(FORGET):
+            raise CannotForget("this policy adds users up and cannot take one out again")
+        released = self.exchange.forget(row)
+        self.learner.forget(row)
+        for job in self.jobs:
+            job.start_again()
+        return released
+
+    def stored(self, row: int) -> Statistics:
+        return Statistics.of(self.learner.users, row).copy()
+
+    def bound(self, row: int) -> Bound:
+        return self.learner.bound(row).copy()
+
+    def pause(self) -> None:
+        self.exchange.paused = True
+
+    def go_on(self) -> None:
+        self.exchange.paused = False
+        self._work(self.exchange.resume())
+
+    def begin(self, beginning: Beginning) -> None:
+        self._work(self.exchange.start_session(beginning))
+
+    def receive(self, message: Message) -> None:
+        self._work(self.exchange.receive(message))
+
+    def due(self, now: float | None = None) -> Callable[[], None] | None:
+        begin = self.exchange.due(now)
+        return None if begin is None else partial(self._begin, begin)
+
+    def _begin(self, begin: Callable[[], Job | None]) -> None:
+        self._work(begin())
+
+    def _work(self, job: Job | None) -> None:
+        """Do a job and all that follow from it, or leave it to `part`."""
+        while job is not None:
+            if self.in_parts:
+                self.jobs.append(job)
+                return
+            job.most = max(job.rows, 1)
+            while (add := self.learner.contribute(job)) is not None:
+                add()
+            job = self.exchange.finish(job)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.jobs)
+
+    def part(self) -> Callable[[], None]:
+        """The next rows of the job that was begun first, or its end."""
+        add = self.learner.contribute(self.jobs[0])
+        if add is None:
+            self._work(self.exchange.finish(self.jobs.pop(0)))
+        return add or nothing
+
+    @property
+    def by_user(self) -> tuple[str, ...]:
+        own = tuple(under("learner.", dict.fromkeys(self.learner.by_user)))
+        return own + tuple(under("exchange.", dict.fromkeys(self.exchange.by_user)))
+
+    @property
+    def slotted(self) -> Slotted | None:
+        return None
+
+    @property
+    def counts(self) -> Counts:
+        return self.learner.counts
+
+    @property
+    def theta(self) -> Floats:
+        return self.learner.theta()
+
+    @property
+    def served_by(self) -> Indices:
+        return self.learner.labels()
+
+    @property
+    def group_of(self) -> Indices:
+        labels = self.learner.labels()
+        known = [-1 - k if one.group is None else one.group for k, one in enumerate(self.overview())]
+        return np.array(known, dtype=np.int64)[labels]
+
+    @property
+    def ids(self) -> list[int]:
+        return [one.cluster for one in self.overview() if one.cluster is not None]
+
+    @property
+    def waiting(self) -> int:
+        return self.exchange.status().waiting
+
+    @property
+    def unanswered(self) -> bool:
+        return self.exchange.status().unanswered
+
+    @property
+    def used(self) -> int:
+        return self.exchange.status().used
+
+    @property
+    def outlook(self) -> Outlook:
+        return self.exchange.status().outlook
+
+    def streams(self) -> dict[str, Stream]:
+        return dict(self.exchange.status().streams)
+
+    def overview(self) -> list[LocalOverview]:
+        return self.exchange.describe(self.learner.overview())
+
+    def state(self) -> State:
+        arrays, values = _joined(learner=self.learner.state(), exchange=self.exchange.state())
+        jobs = _joined(**{f"job{number}": job.state() for number, job in enumerate(self.jobs)})
+        return arrays | jobs[0], values | {"jobs": list(jobs[1].values())}
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        self.learner.restore(inside("learner.", arrays), values["learner"])
+        self.exchange.restore(inside("exchange.", arrays), values["exchange"])
+        self.jobs = [
+            Job.restored(inside(f"job{number}.", arrays), job)
+            for number, job in enumerate(values["jobs"])
+        ]
+
+
+def _joined(**states: State) -> State:
+    """Several states as one: names get a prefix."""
+    arrays: dict[str, Any] = {}
+    for name, (own, _) in states.items():
+        arrays |= under(f"{name}.", own)
+    return arrays, {name: values for name, (_, values) in states.items()}
+
+
+class GlobalServer:
+    """Knows local servers by what they have released, in an exchange."""
+
+    def __init__(self, exchange: GlobalExchange) -> None:
+        self.exchange = exchange
+
+    @property
+    def servers(self) -> list[int]:
+        return self.exchange.servers
+
+    @property
+    def gathers(self) -> bool:
+        return self.exchange.gathers
+
+    @gathers.setter
+    def gathers(self, gathers: bool) -> None:
+        self.exchange.gathers = gathers
+
+    @property
+    def phase(self) -> int:
+        return self.exchange.status().phase
+
+    @property
+    def next_phase(self) -> int | None:
+        return self.exchange.status().next_phase
+
+    @property
+    def missing(self) -> Collection[int]:
+        return self.exchange.status().missing
+
+    @property
+    def reported(self) -> int:
+        return self.exchange.status().reported
+
+    def released_by(self, server: int) -> int:
+        return self.exchange.account(server).released
+
+    def paid_by(self, server: int) -> float:
+        return self.exchange.account(server).paid
+
+    def used_by(self, server: int) -> int:
+        return self.exchange.account(server).used
+
+    def limit(self, clusters: int) -> float | None:
+        return self.exchange.limit(clusters)
+
+    def begin_phase(self, phase: int) -> None:
+        self.exchange.begin_phase(phase)
+
+    def invite(self, servers: int) -> None:
+        self.exchange.invite(servers)
+
+    def advance(self, overdue: bool = False) -> None:
+        self.exchange.advance(overdue)
+
+    def begin(self, server: int, beginning: Beginning) -> None:
+        self.exchange.start_session(server, beginning)
+
+    def receive(self, server: int, message: Message) -> None:
+        self.exchange.receive(server, message)
+
+    def overview(self) -> list[GlobalOverview]:
+        return self.exchange.overview()
+
+    def state(self) -> State:
+        return self.exchange.state()
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        self.exchange.restore(arrays, values)
