@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from fclub.cli.features import app
 from fclub.environments.data.features import item_features, read_titles
+from fclub.environments.data.pipeline import item_quality
 from fclub.environments.data.ratings_file import read_ratings
 from fclub.errors import InvalidFile, InvalidInput
 from fclub.service.nodes.importing import read_past
@@ -57,6 +58,20 @@ def test_the_most_rated_items_and_a_data_frame(ratings: Path) -> None:
     made, few = item_features(frame, 4), item_features(frame, 4, size=10)
     np.testing.assert_array_equal(made.rows, item_features(str(ratings), 4).rows)
     assert few.ids == made.ids[:10]
+
+
+def test_quality_is_the_last_but_one_feature_and_can_be_left_out(ratings: Path, tmp_path: Path) -> None:
+    with_it, without = item_features(str(ratings), 4), item_features(str(ratings), 3, quality=False)
+    np.testing.assert_allclose(with_it.rows[:, :2], HALF * without.rows[:, :2])
+    rated, liked = np.zeros(40), np.zeros(40)
+    for _, item, likes in with_it.opinions:
+        rated[item] += 1
+        liked[item] += likes
+    np.testing.assert_allclose(with_it.rows[:, 2], 0.5 * item_quality(liked, rated), atol=1e-12)
+    words = f"{ratings} --dim 3 --out {tmp_path / 'items.csv'} --no-quality"
+    assert CliRunner().invoke(app, words.split()).exit_code == 0
+    ((_, rows),) = read_items(tmp_path / "items.csv", 3)
+    np.testing.assert_array_equal(rows, without.rows)
 
 
 def test_titles_take_the_place_of_ids(ratings: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fclub
+from fclub.environments.data.pipeline import item_quality
 from fclub.environments.data.ratings_file import read_ratings
 from fclub.environments.liked import Liked
 from fclub.environments.world import HALF
@@ -110,6 +111,22 @@ def test_features_come_from_training_only(write_ratings: Write) -> None:
     assert not np.array_equal(environment.world.catalogue.features, features)
 
 
+def test_quality_is_the_like_rate_in_training_beside_the_other_features(write_ratings: Write) -> None:
+    environment, plain = make(write_ratings(), dim=5), make(write_ratings(), dim=4, quality=False)
+    for one in (environment, plain):
+        one.start(0)
+    rows, others = environment.world.catalogue.features, plain.world.catalogue.features
+    np.testing.assert_allclose(rows[:, :3], np.sqrt(0.5) * others[:, :3])
+    np.testing.assert_array_equal(rows[:, 4], others[:, 3])
+    assert np.linalg.norm(rows, axis=1).max() <= 1.0
+    held_out = environment.hold_out(np.random.default_rng(np.random.SeedSequence(0).spawn(6)[0]))
+    train = environment.rated.copy()
+    train.data = np.where(held_out, 0.0, 1.0 + environment.likes)
+    table = train.toarray()
+    likes, rated = (table == 2.0).sum(axis=0), (table > 0.0).sum(axis=0)
+    np.testing.assert_allclose(rows[:, 3], 0.5 * item_quality(likes, rated), atol=1e-12)
+
+
 def test_impossible_settings(write_ratings: Write) -> None:
     path = write_ratings()
     with pytest.raises(InvalidSetting, match="holdout"):
@@ -120,8 +137,12 @@ def test_impossible_settings(write_ratings: Write) -> None:
         make(path, items=15, users=50)
     with pytest.raises(InvalidSetting, match="enough"):
         make(path, enough=4)
-    with pytest.raises(InvalidSetting, match="dim"):
-        make(path, dim=41).start(0)
+    with pytest.raises(InvalidSetting, match="dim must be between 2 and 40"):
+        make(path, dim=42).start(0)
+    with pytest.raises(InvalidSetting, match="dim must be between 2 and 40"):
+        make(path, dim=41, quality=False).start(0)
+    with pytest.raises(InvalidSetting, match="dim must be at least 3"):
+        make(path, dim=2).start(0)
 
 
 @pytest.mark.parametrize("name", ["ratings", "liked"])

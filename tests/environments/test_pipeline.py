@@ -17,6 +17,7 @@ from fclub.environments.data.pipeline import (
     densest,
     distinct,
     factors,
+    item_quality,
     most_rated,
     random_part,
     sparse_factors,
@@ -148,3 +149,28 @@ def test_golden_digest(name: str, real_data: Callable[[str], Path]) -> None:
     assert blob_sha1(part.matrix) == matrix_digest
     rounded = np.round(factors(part.matrix, 10)[0], 6) + 0.0
     assert hashlib.sha256(rounded.tobytes()).hexdigest()[:16] == vector_digest
+
+
+def test_quality_finds_how_much_items_differ() -> None:
+    """Likes of a beta-binomial model: the shrunk rates are those of its own k = a + b."""
+    rng = np.random.default_rng(0)
+    rated = rng.integers(1, 60, 4_000)
+    likes = rng.binomial(rated, rng.beta(6.0, 4.0, 4_000))
+    shrunk = (likes + 6.0) / (rated + 10.0) - 0.6
+    found = item_quality(likes, rated)
+    assert np.abs(found).max() == 1.0
+    scale = found @ shrunk / (found @ found)
+    np.testing.assert_allclose(scale * found, shrunk, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("likes", "rated"),
+    [([0, 0, 0], [5, 6, 7]), ([5, 6], [5, 6]), ([1, 0, 1], [1, 1, 1]), ([3, 3], [6, 6]), ([0], [0])],
+)
+def test_no_quality_where_nothing_tells_items_apart(likes: list[int], rated: list[int]) -> None:
+    np.testing.assert_array_equal(item_quality(likes, rated), 0.0)
+
+
+def test_an_item_that_nobody_rated_is_of_mean_quality() -> None:
+    found = item_quality([9, 0, 1], [10, 0, 10])
+    np.testing.assert_allclose(found, [1.0, 0.0, -1.0])

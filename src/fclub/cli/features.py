@@ -25,10 +25,13 @@ def features(
     titles: Annotated[Path | None, typer.Option(help="CSV (item, title): titles become ids.")] = None,
     log: Annotated[Path | None, typer.Option(help="CSV of likes to write, for fclub import.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Least rating that is a like.")] = None,
+    quality: Annotated[
+        bool, typer.Option(help="The last but one feature is how well the item is liked.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make the features of a catalogue's items from ratings, and say how well they predict."""
-    made = item_features(ratings, dim, size, threshold)
+    made = item_features(ratings, dim, size, threshold, quality=quality)
     named = None if titles is None else read_titles(titles)
     made.write(out, named)
     if log is not None:

@@ -11,7 +11,7 @@ from fclub.config import Dim, Servers, require
 from fclub.core.types import Flags, Floats, Indices
 from fclub.environments.base import Items, Newcomers, Placement, Visits
 from fclub.environments.data.cache import load_ratings, name_of
-from fclub.environments.data.pipeline import clustered, most_rated, sparse_factors
+from fclub.environments.data.pipeline import clustered, most_rated, sparse_factors, sparse_vectors
 from fclub.environments.vectors import DataEnvironment, Groups, RatingsSource, Size
 from fclub.environments.world import CATALOGUE, Catalogue
 from fclub.parameters import checked, meaning
@@ -22,16 +22,17 @@ class Liked(DataEnvironment):
 
     Items are the `size` most rated ones, and users those who rated `enough` of them. For each seed, a
     share `holdout` of every such user's ratings is kept for visits. The others, with those of all who
-    rated less, give the items' features (right singular vectors, in the users' form), so that no rating
-    serves both. Regret is against the best item on offer, often more than any linear model can reach.
-    True clusters are not known: `labels` group the users by k-means of their training vectors.
+    rated less, give the items' features, so that no rating serves both: right singular vectors, in the
+    users' form, then what everybody thinks of the item (`quality`), then the constant. Regret is
+    against the best item on offer, often more than any linear model can reach. True clusters are not
+    known: `labels` group the users by k-means of their training vectors.
 
     Ratings stay sparse: memory and the time of a start grow with their number, not with users × items.
     """
 
     name: ClassVar[str] = "liked"
     own: ClassVar[tuple[str, ...]] = (
-        *("path", "clusters", "size", "enough", "threshold", "holdout", "features"),
+        *("path", "clusters", "size", "enough", "threshold", "holdout", "features", "quality"),
     )
 
     @checked
@@ -65,6 +66,9 @@ class Liked(DataEnvironment):
             Literal["rated", "liked"],
             meaning("what is factorised: whether there is a training rating, or whether it is a like"),
         ] = "rated",
+        quality: Annotated[
+            bool, meaning("an item's like rate in the training ratings is one of its features")
+        ] = True,
         visits: Visits = "uniform",
         newcomers: Newcomers = 0.0,
     ) -> None:
@@ -72,7 +76,8 @@ class Liked(DataEnvironment):
         require(least >= items, f"enough must be at least the {items} items of an offer", enough)
         ratings = load_ratings(path)
         self.path, self.clusters, self.size = name_of(path, ratings), clusters, size
-        self.enough, self.threshold, self.holdout, self.features = enough, threshold, holdout, features
+        self.enough, self.threshold, self.holdout = enough, threshold, holdout
+        self.features, self.quality = features, quality
         self.rated = most_rated(ratings, size)
         line = float(ratings.values.mean()) if threshold is None else threshold
         self.likes: Flags = self.rated.data >= line
@@ -114,7 +119,13 @@ class Liked(DataEnvironment):
     def _draw_theta(self, rng: np.random.Generator) -> Floats:
         held_out = self.hold_out(rng)
         known = self.likes if self.features == "liked" else np.ones_like(self.likes)
-        vectors, self._features = sparse_factors(self._with(known & ~held_out), self.problem.dim)
+        matrix, dim = self._with(known & ~held_out), self.problem.dim
+        if self.quality:
+            shown = np.bincount(self.rated.indices[~held_out], minlength=self.rated.shape[1])
+            liked = np.bincount(self.rated.indices[self.likes & ~held_out], minlength=len(shown))
+            vectors, self._features = sparse_vectors(matrix, liked, shown, dim)
+        else:
+            vectors, self._features = sparse_factors(matrix, dim)
         chosen = rng.permutation(self.eligible)[: self.problem.users]
         grouped = clustered(vectors[chosen], self.clusters)[0] if self.clusters else vectors[chosen]
         chosen = chosen[self._number_users(grouped)]

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fclub.config import require
-from fclub.core.types import Flags, Floats
+from fclub.core.types import Flags, Floats, Indices
 from fclub.environments.data.cache import Source, load_ratings
-from fclub.environments.data.pipeline import most_rated_items, sparse_factors
+from fclub.environments.data.pipeline import most_rated_items, sparse_factors, sparse_vectors
 from fclub.errors import InvalidFile
 from fclub.paths import write_atomically
 
@@ -98,9 +98,11 @@ def item_features(
     threshold: float | None = None,
     holdout: float = 0.2,
     seed: int = 0,
+    quality: bool = True,
 ) -> ItemFeatures:
     """Right singular vectors of who rated what, for the `size` most rated items, or for all.
 
+    The last but one feature is the item's `quality`, its shrunk like rate; the last one is constant.
     `source` is a file, a data set's name or a data frame. A rating of at least `threshold` (the mean
     unless given) is a like. For the check, a share `holdout` of all ratings is kept aside.
     """
@@ -109,29 +111,37 @@ def item_features(
     items = most_rated_items(ratings, size or len(ratings.item_ids))
     rated = ratings.matrix(binary=False)[:, items]
     rated.sort_indices()
-    rows = _vectors(rated, np.ones(rated.nnz, dtype=np.bool_), dim)
     rng = np.random.default_rng(seed)
     line = float(ratings.values.mean()) if threshold is None else threshold
     likes = rated.data >= line
-    check = _check(rated, likes, rng.random(rated.nnz) < holdout, dim, rng)
+    rows = _vectors(rated, likes, np.ones(rated.nnz, dtype=np.bool_), dim, quality)
+    check = _check(rated, likes, rng.random(rated.nnz) < holdout, dim, quality, rng)
     people = np.repeat(ratings.user_ids, np.diff(rated.indptr)).tolist()
     told = zip(map(str, people), rated.indices.tolist(), likes.tolist(), strict=True)
     ids = [str(key) for key in ratings.item_ids[items]]
     return ItemFeatures(ids, rows, check, list(itertools.starmap(Opinion, told)))
 
 
-def _vectors(rated: Any, known: Flags, dim: int) -> Floats:
+def _vectors(rated: Any, likes: Flags, known: Flags, dim: int, quality: bool) -> Floats:
     matrix = rated.copy()
     matrix.data = known.astype(np.float64)
     matrix.eliminate_zeros()
-    return sparse_factors(matrix, dim)[1]
+    if not quality:
+        return sparse_factors(matrix, dim)[1]
+    return sparse_vectors(matrix, *_opinions(rated, likes, known), dim)[1]
 
 
-def _check(rated: Any, likes: Flags, held_out: Flags, dim: int, rng: np.random.Generator) -> Check:
-    rows, column = _vectors(rated, ~held_out, dim), rated.indices
-    train = ~held_out
-    shown = np.bincount(column[train], minlength=rated.shape[1])
-    liked = np.bincount(column[train], weights=likes[train], minlength=rated.shape[1])
+def _opinions(rated: Any, likes: Flags, known: Flags) -> tuple[Indices, Indices]:
+    """Likes and ratings of every item, among those that are known."""
+    shown = np.bincount(rated.indices[known], minlength=rated.shape[1])
+    return np.bincount(rated.indices[known & likes], minlength=rated.shape[1]), shown
+
+
+def _check(
+    rated: Any, likes: Flags, held_out: Flags, dim: int, quality: bool, rng: np.random.Generator
+) -> Check:
+    rows, column = _vectors(rated, likes, ~held_out, dim, quality), rated.indices
+    liked, shown = _opinions(rated, likes, ~held_out)
     popularity = (liked + 1.0) / (shown + 2.0)
     by_features, by_popularity = [], []
     for user in rng.permutation(rated.shape[0])[:MOST_USERS].tolist():
