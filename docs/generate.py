@@ -196,6 +196,8 @@ def http() -> str:
         "# HTTP\n",
         "Every route needs `Authorization: Bearer TOKEN` unless it says otherwise. What is refused is",
         "answered with the body `Refused` and a status; [errors](errors.md) has what each stands for.",
+        "Requests about users may carry the header `X-Fclub-User`, for",
+        "[a proxy in front of several servers](../howto/several-servers.md).",
         "",
     ]
     model, settings = Model(dim=2), Http(tokens=[hash_token("any")])

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fclub import exchanges
+from fclub.buckets import HEADER
 from fclub.errors import InvalidInput, RequestFailed
 from fclub.exchanges import (
     Exchange,
@@ -76,8 +77,16 @@ Http = TypeVar("Http")
 class _Settings:
     """What both clients are made from."""
 
-    def __init__(self, url: str, token: str, timeout: float, retries: int, options: dict[str, Any]):
-        self.retries = retries
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        timeout: float,
+        retries: int,
+        split: bool,
+        options: dict[str, Any],
+    ) -> None:
+        self.retries, self.split = retries, split
         self._options: dict[str, Any] = {
             "base_url": url,
             "timeout": timeout,
@@ -106,7 +115,9 @@ class Client(_Settings):
     """Talks to the local server at `url`.
 
     A refused or unanswered request raises `RequestFailed`. `timeout` is in seconds; `retries` are made
-    when the server is busy or out of reach, after pauses that double. Other options are those of
+    when the server is busy or out of reach, after pauses that double. Requests about one user carry the
+    header `X-Fclub-User`, by which a proxy in front of several servers finds that user's; behind one,
+    `split` makes a batch one request for each value of that header. Other options are those of
     `httpx.Client`, such as `verify` for a certificate of one's own. As a context manager it closes its
     connections at the end of the block, otherwise at `close` or when nothing refers to it any more.
 
@@ -120,9 +131,16 @@ class Client(_Settings):
     """
 
     def __init__(
-        self, url: str, token: str, *, timeout: float = 10.0, retries: int = 5, **options: Any
+        self,
+        url: str,
+        token: str,
+        *,
+        timeout: float = 10.0,
+        retries: int = 5,
+        split: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(url, token, timeout, retries, options)
+        super().__init__(url, token, timeout, retries, split, options)
         self._http: httpx.Client = self._open(_httpx().Client)
         self._finalizer = weakref.finalize(self, self._http.close)
 
@@ -179,7 +197,7 @@ class Client(_Settings):
 
     def observe(self, observations: Sequence[Observation]) -> list[bool | RequestFailed]:
         """Let the server learn from what was shown elsewhere; whether each was new."""
-        return self._talk(exchanges.observe(observations))
+        return self._talk(exchanges.observe(observations, self.split))
 
     def feedback(self, decision: str, reward: float) -> bool:
         """Tell a reward, in the range of the server; False if it was known already."""
@@ -189,11 +207,11 @@ class Client(_Settings):
         self, visits: Iterable[tuple[str, Items]]
     ) -> list[Recommendation | RequestFailed]:
         """What to show to each of these users; an entry that was refused is returned as its error."""
-        return self._talk(exchanges.recommend_batch(visits))
+        return self._talk(exchanges.recommend_batch(visits, self.split))
 
     def feedback_batch(self, rewards: Mapping[str, float]) -> dict[str, bool | RequestFailed]:
         """Rewards by decision; for each whether it was new, or why it was refused."""
-        return self._talk(exchanges.feedback_batch(rewards))
+        return self._talk(exchanges.feedback_batch(rewards, self.split))
 
     def user_data(self, user: str) -> dict[str, Any]:
         """All that the server has stored about one person."""
@@ -208,24 +226,30 @@ class Client(_Settings):
         try:
             request = next(exchange)
             while True:
-                request = exchange.send(self.request(*request))
+                try:
+                    answer = self.request(*request)
+                except RequestFailed as error:
+                    request = exchange.throw(error)
+                else:
+                    request = exchange.send(answer)
         except StopIteration as end:
             result: Result = end.value
             return result
 
-    def request(self, method: str, path: str, body: Any = None) -> Any:
-        """Any route; the decoded answer."""
-        answer = self._once(method, path, body)
+    def request(self, method: str, path: str, body: Any = None, bucket: str | None = None) -> Any:
+        """Any route; the decoded answer. `bucket` is that of all users it is about."""
+        answer = self._once(method, path, body, bucket)
         for pause in self._pauses():
             if answer.status not in RETRIED:
                 break
             time.sleep(pause)
-            answer = self._once(method, path, body)
+            answer = self._once(method, path, body, bucket)
         return answer.result()
 
-    def _once(self, method: str, path: str, body: Any) -> _Answer:
+    def _once(self, method: str, path: str, body: Any, bucket: str | None) -> _Answer:
+        headers = {HEADER: bucket} if bucket else None
         try:
-            return _Answer.of(self._http.request(method, path, json=body))
+            return _Answer.of(self._http.request(method, path, json=body, headers=headers))
         except _httpx().TransportError as error:
             return _Answer(UNREACHED, str(error))
         except ValueError as error:
@@ -246,9 +270,16 @@ class AsyncClient(_Settings):
     """
 
     def __init__(
-        self, url: str, token: str, *, timeout: float = 10.0, retries: int = 5, **options: Any
+        self,
+        url: str,
+        token: str,
+        *,
+        timeout: float = 10.0,
+        retries: int = 5,
+        split: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(url, token, timeout, retries, options)
+        super().__init__(url, token, timeout, retries, split, options)
         self._http: httpx.AsyncClient = self._open(_httpx().AsyncClient)
 
     async def close(self) -> None:
@@ -304,7 +335,7 @@ class AsyncClient(_Settings):
 
     async def observe(self, observations: Sequence[Observation]) -> list[bool | RequestFailed]:
         """Let the server learn from what was shown elsewhere; whether each was new."""
-        return await self._talk(exchanges.observe(observations))
+        return await self._talk(exchanges.observe(observations, self.split))
 
     async def feedback(self, decision: str, reward: float) -> bool:
         """Tell a reward, in the range of the server; False if it was known already."""
@@ -314,11 +345,11 @@ class AsyncClient(_Settings):
         self, visits: Iterable[tuple[str, Items]]
     ) -> list[Recommendation | RequestFailed]:
         """What to show to each of these users; an entry that was refused is returned as its error."""
-        return await self._talk(exchanges.recommend_batch(visits))
+        return await self._talk(exchanges.recommend_batch(visits, self.split))
 
     async def feedback_batch(self, rewards: Mapping[str, float]) -> dict[str, bool | RequestFailed]:
         """Rewards by decision; for each whether it was new, or why it was refused."""
-        return await self._talk(exchanges.feedback_batch(rewards))
+        return await self._talk(exchanges.feedback_batch(rewards, self.split))
 
     async def user_data(self, user: str) -> dict[str, Any]:
         """All that the server has stored about one person."""
@@ -333,24 +364,30 @@ class AsyncClient(_Settings):
         try:
             request = next(exchange)
             while True:
-                request = exchange.send(await self.request(*request))
+                try:
+                    answer = await self.request(*request)
+                except RequestFailed as error:
+                    request = exchange.throw(error)
+                else:
+                    request = exchange.send(answer)
         except StopIteration as end:
             result: Result = end.value
             return result
 
-    async def request(self, method: str, path: str, body: Any = None) -> Any:
-        """Any route; the decoded answer."""
-        answer = await self._once(method, path, body)
+    async def request(self, method: str, path: str, body: Any = None, bucket: str | None = None) -> Any:
+        """Any route; the decoded answer. `bucket` is that of all users it is about."""
+        answer = await self._once(method, path, body, bucket)
         for pause in self._pauses():
             if answer.status not in RETRIED:
                 break
             await asyncio.sleep(pause)
-            answer = await self._once(method, path, body)
+            answer = await self._once(method, path, body, bucket)
         return answer.result()
 
-    async def _once(self, method: str, path: str, body: Any) -> _Answer:
+    async def _once(self, method: str, path: str, body: Any, bucket: str | None) -> _Answer:
+        headers = {HEADER: bucket} if bucket else None
         try:
-            return _Answer.of(await self._http.request(method, path, json=body))
+            return _Answer.of(await self._http.request(method, path, json=body, headers=headers))
         except _httpx().TransportError as error:
             return _Answer(UNREACHED, str(error))
         except ValueError as error:

@@ -158,6 +158,10 @@ class Malformed(RequestRefused):
     """The body is not JSON."""
 
 
+class OtherBucket(RequestRefused):
+    """The header `X-Fclub-User` is not that of a user whom the request is about; nothing was done."""
+
+
 class Unauthorized(RequestRefused):
     """No token, or one that is not known."""
 

@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
+from fclub.buckets import bucket_of_decision, bucket_of_user
 from fclub.errors import RequestFailed
 
 AT_ONCE = 500
-"""Items or observations in one request, so that it stays within the limits of most servers."""
+"""Entries of one request, so that it stays within the limits of most servers."""
 
 Items = Mapping[str, Sequence[float]]
 """The features of every item on offer, by its id."""
@@ -26,15 +27,16 @@ Result = TypeVar("Result")
 
 
 class Request(NamedTuple):
-    """A request to any route; `body` becomes JSON."""
+    """A request to any route; `body` becomes JSON. `bucket` is that of all users it is about."""
 
     method: str
     path: str
     body: Any = None
+    bucket: str | None = None
 
 
 Exchange = Generator[Request, Any, Result]
-"""Requests out, answers in, a result at the end."""
+"""Requests out, answers in, a result at the end; a request that fails is thrown in."""
 
 
 @dataclass(frozen=True)
@@ -86,39 +88,69 @@ class Observation:
 
 
 def recommend(user: str, items: Offer, **wishes: Any) -> Exchange[Recommendation]:
-    return _recommended((yield Request("POST", "/v1/recommend", _visit(user, items, **wishes))))
+    return _recommended((yield _ask(user, items, **wishes)))
 
 
 def recommend_several(user: str, items: Offer, **wishes: Any) -> Exchange[Several]:
-    answer = yield Request("POST", "/v1/recommend", _visit(user, items, **wishes))
+    answer = yield _ask(user, items, **wishes)
     low, high = answer["reward_range"]
     return Several((Ranked(**one) for one in answer["shown"]), (low, high))
 
 
 def recommend_batch(
-    visits: Iterable[tuple[str, Items]],
+    visits: Iterable[tuple[str, Items]], split: bool
 ) -> Exchange[list[Recommendation | RequestFailed]]:
-    body = {"requests": [_visit(*visit) for visit in visits]}
-    return _each(_recommended, (yield Request("POST", "/v1/recommend/batch", body)))
+    entries = [_visit(*visit) for visit in visits]
+    buckets = [bucket_of_user(entry["user"]) for entry in entries] if split else None
+    return (yield from _batch("/v1/recommend/batch", "requests", entries, buckets, _recommended))
 
 
 def feedback(decision: str, reward: float) -> Exchange[bool]:
-    return _counted((yield Request("POST", "/v1/feedback", _reward(decision, reward))))
+    body, bucket = _reward(decision, reward), bucket_of_decision(decision)
+    return _counted((yield Request("POST", "/v1/feedback", body, bucket)))
 
 
-def feedback_batch(rewards: Mapping[str, float]) -> Exchange[dict[str, bool | RequestFailed]]:
-    body = {"requests": [_reward(*told) for told in rewards.items()]}
-    answer = yield Request("POST", "/v1/feedback/batch", body)
-    return dict(zip(rewards, _each(_counted, answer), strict=True))
+def feedback_batch(
+    rewards: Mapping[str, float], split: bool
+) -> Exchange[dict[str, bool | RequestFailed]]:
+    entries = [_reward(*told) for told in rewards.items()]
+    buckets = [bucket_of_decision(decision) for decision in rewards] if split else None
+    results = yield from _batch("/v1/feedback/batch", "requests", entries, buckets, _counted)
+    return dict(zip(rewards, results, strict=True))
 
 
-def observe(observations: Sequence[Observation]) -> Exchange[list[bool | RequestFailed]]:
-    results: list[bool | RequestFailed] = []
-    for part in _parts(observations):
-        told = [{k: v for k, v in asdict(one).items() if v is not None} for one in part]
-        answer = yield Request("POST", "/v1/observations", {"observations": told})
-        results += _each(_counted, answer)
-    return results
+def observe(observations: Sequence[Observation], split: bool) -> Exchange[list[bool | RequestFailed]]:
+    entries = [{k: v for k, v in asdict(one).items() if v is not None} for one in observations]
+    buckets = [bucket_of_user(one.user) for one in observations] if split else None
+    return (yield from _batch("/v1/observations", "observations", entries, buckets, _counted))
+
+
+def _batch(
+    path: str,
+    key: str,
+    entries: list[Any],
+    buckets: list[str] | None,
+    read: Callable[[Any], Result],
+) -> Exchange[list[Result | RequestFailed]]:
+    """Results in the order of the entries. With `buckets`, each of them has requests of its own.
+
+    One of these that fails is the result of its entries: other servers may have done theirs.
+    """
+    places: dict[str | None, list[int]] = {}
+    for place in range(len(entries)):
+        places.setdefault(None if buckets is None else buckets[place], []).append(place)
+    results: dict[int, Result | RequestFailed] = {}
+    for bucket, those in places.items():
+        for part in _parts(those):
+            body = {key: [entries[place] for place in part]}
+            try:
+                found = _each(read, (yield Request("POST", path, body, bucket)))
+            except RequestFailed as error:
+                if bucket is None:
+                    raise
+                found = [error] * len(part)
+            results.update(zip(part, found, strict=True))
+    return [results[place] for place in range(len(entries))]
 
 
 def put_items(items: Items) -> Exchange[int]:
@@ -148,11 +180,16 @@ def delete_item(key: str) -> Exchange[None]:
 
 
 def user_data(user: str) -> Exchange[dict[str, Any]]:
-    return dict((yield Request("GET", f"{_user(user)}/data")))
+    path, bucket = f"{_user(user)}/data", bucket_of_user(user)
+    return dict((yield Request("GET", path, bucket=bucket)))
 
 
 def forget(user: str) -> Exchange[Forgotten]:
-    return Forgotten(**(yield Request("DELETE", _user(user))))
+    return Forgotten(**(yield Request("DELETE", _user(user), bucket=bucket_of_user(user))))
+
+
+def _ask(user: str, items: Offer, **wishes: Any) -> Request:
+    return Request("POST", "/v1/recommend", _visit(user, items, **wishes), bucket_of_user(user))
 
 
 def _user(user: str) -> str:

@@ -37,7 +37,7 @@ class Shop:
         self.open()
 
     def show(self, row: int) -> None:
-        key = self.decisions.new_key()
+        key = self.decisions.new_key(f"user-{row}")
         offered = Offered(1.0, 1, b"") if key[-2] % 2 else None
         self.decisions.add(key, Shown(row, b"x"), f"item-{key[-3] % 5}", self.changes, offered)
 

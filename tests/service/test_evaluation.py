@@ -70,7 +70,7 @@ def test_ids_ascend_unless_the_clock_is_set_back_far(
     for clock in (2e9, 2e9, 2e9 - 30.0):
         monkeypatch.setattr(time, "time", lambda clock=clock: clock)
         node.recommend("ann", *rows_of(5)[::-1])
-        several = [node.decisions.new_key() for _ in range(70_000)]
+        several = [node.decisions.new_key("ann") for _ in range(70_000)]
         assert several == sorted(set(several))
     monkeypatch.setattr(time, "time", lambda: 2.1e9)
     node.recommend("ann", *rows_of(5)[::-1])
@@ -78,7 +78,7 @@ def test_ids_ascend_unless_the_clock_is_set_back_far(
     made = [made for _, _, _, made, *_ in node.decisions.of_user(0)]
     assert made == [2e9, 2e9, 2e9 - 30.0, 2.1e9]
     monkeypatch.setattr(time, "time", lambda: 1.9e9)
-    assert node.decisions.new_key() < several[0], "or they would never be old"
+    assert node.decisions.new_key("ann") < several[0], "or they would never be old"
     node.store.close()
 
 

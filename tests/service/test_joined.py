@@ -288,7 +288,7 @@ class App:
             raise RuntimeError("somebody's name")
         return "task"
 
-    def fail(self, body: bytes | bytearray) -> None:
+    def fail(self, body: bytes | bytearray, scope: Scope) -> None:
         if not body.startswith(b"later"):
             raise KeyError("somebody's name")
 

@@ -53,7 +53,7 @@ def import_(
     elif folder is not None:
         results += _spread(folder, list(read_past(log)))
     else:
-        with Client(str(url), token) as client:
+        with Client(str(url), token, split=True) as client:
             results += client.observe(list(read_past(log)))
     refused = [str(one) for one in results if isinstance(one, FclubError)]
     told = {"learned": results.count(True), "known": results.count(False), "refused": len(refused)}

@@ -132,7 +132,8 @@ class Chooser:
         found = await self._scored(offer, bound, count)
         first: tuple[bytes | None, Offered | None] = None, None
         if self.node.uniform:
-            first, found = self._mixed(offer, bound, found, left_out)
+            key = self.node.decisions.new_key(user)
+            first, found = self._mixed(offer, bound, found, left_out, key)
         shown = []
         for place, score in found:
             item = offer.ids[place]
@@ -157,14 +158,19 @@ class Chooser:
         return [offer.ids[place] for place in np.flatnonzero(gone).tolist()]
 
     def _mixed(
-        self, offer: Offer, bound: Bound, found: list[tuple[int, float]], left_out: list[str]
+        self,
+        offer: Offer,
+        bound: Bound,
+        found: list[tuple[int, float]],
+        left_out: list[str],
+        key: bytes,
     ) -> tuple[tuple[bytes, Offered], list[tuple[int, float]]]:
         """Any item may take the first place, with the probability that is set.
 
-        Returns the key of that place's decision, from which the choice has followed, what was on offer,
-        and what is shown: the others by their scores.
+        The choice follows from `key`, which becomes that place's decision. Returns it with what was on
+        offer, and what is shown: the others by their scores.
         """
-        places, key = np.flatnonzero(offer.there), self.node.decisions.new_key()
+        places = np.flatnonzero(offer.there)
         best = int(np.searchsorted(places, found[0][0]))
         chosen, chance = mix(best, len(places), self.node.uniform, coin_of(key))
         if chosen != best:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fclub.buckets import HEADER
 from fclub.errors import (
     CannotForget,
     CannotReplace,
@@ -25,6 +26,7 @@ from fclub.errors import (
     Malformed,
     NotFound,
     NotStored,
+    OtherBucket,
     OtherReward,
     TooFast,
     TooLarge,
@@ -40,6 +42,7 @@ UNKNOWN = "unknown"
 
 STATUS: tuple[tuple[type[FclubError], int], ...] = (
     (Malformed, 400),
+    (OtherBucket, 400),
     (Unauthorized, 401),
     (Forbidden, 403),
     (NotFound, 404),
@@ -60,7 +63,7 @@ FAILURE = "the server has failed"
 Body = TypeVar("Body")
 Bytes = bytes | bytearray
 Answer = Callable[[Request], Awaitable[Any]]
-AtOnce = Callable[[Bytes], Any]
+AtOnce = Callable[[Bytes, Scope], Any]
 """What a route answers to a body without waiting for anything but the disk; None if it cannot."""
 
 Respond = Callable[[int, bytes], None]
@@ -74,6 +77,10 @@ ADMITTED = "fclub.admitted"
 AT_ONCE_BYTES = 1 << 16
 """Longer bodies are read as they come."""
 
+QUOTED = 16
+"""Characters of a wrong header that are repeated."""
+
+_BUCKET = HEADER.lower().encode()
 _encoder = msgspec.json.Encoder()
 
 
@@ -107,6 +114,24 @@ def header_of(scope: Scope, name: bytes) -> bytes:
             found: bytes = value
             return found
     return b""
+
+
+def check_bucket(scope: Scope, buckets: Iterable[str]) -> None:
+    """Refuse a request with a header that is not the bucket of everybody whom it is about.
+
+    A proxy has chosen this server by the header: another user may be at home elsewhere.
+    """
+    header = header_of(scope, _BUCKET)
+    if not header:
+        return
+    given = header.decode("latin-1")
+    for bucket in buckets:
+        if bucket != given:
+            raise OtherBucket(
+                f"{HEADER} is {given[:QUOTED]!r}, but the request is about bucket {bucket!r}: send the "
+                "first two hexadecimal digits of the SHA-256 of the user's id, and in one request only "
+                "users who share them; or no such header"
+            )
 
 
 class Routes(Router):
@@ -188,7 +213,7 @@ class Endpoint:
             if self._role is not None:
                 self._gate.admit(scope, self._role)
             self._gate.check_size(len(body))
-            value = self._at_once(body)
+            value = self._at_once(body, scope)
             answer = _encoder.encode(value)
         except Exception as error:
             self._refuse(scope, respond, start, error)

@@ -11,7 +11,9 @@ import msgspec
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
+from fclub.buckets import bucket_of_decision, bucket_of_user
 from fclub.errors import FclubError, NotStored, TooLarge
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.privacy.levels import USER
@@ -19,7 +21,17 @@ from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import LocalView
 from fclub.service.http import api
 from fclub.service.http.choosing import Chooser
-from fclub.service.http.gate import ADMIN, Bytes, Gate, Guard, Routes, decoded, json_response, status_of
+from fclub.service.http.gate import (
+    ADMIN,
+    Bytes,
+    Gate,
+    Guard,
+    Routes,
+    check_bucket,
+    decoded,
+    json_response,
+    status_of,
+)
 from fclub.service.http.pages import Dashboard
 from fclub.service.http.shop import Shop
 from fclub.service.monitoring import Monitor
@@ -77,36 +89,48 @@ class LocalService:
         )
 
     async def recommend(self, request: Request) -> api.Recommended | api.Several:
-        answer = await self._choose(await self.gate.body(request, _recommend))
+        entry = await self.gate.body(request, _recommend)
+        check_bucket(request.scope, map(bucket_of_user, [entry.user]))
+        answer = await self._choose(entry)
         await self.runner.commit()
         return answer
 
-    def recommend_at_once(self, body: Bytes) -> api.Recommended | None:
+    def recommend_at_once(self, body: Bytes, scope: Scope) -> api.Recommended | None:
         """None where items have to be looked for."""
-        answer = self._change(self.chooser.at_once, decoded(body, _recommend))
+        entry = decoded(body, _recommend)
+        check_bucket(scope, map(bucket_of_user, [entry.user]))
+        answer = self._change(self.chooser.at_once, entry)
         self.monitor.traffic.decisions += answer is not None
         return answer
 
-    def feedback_at_once(self, body: Bytes) -> api.Learned:
-        return self._change(self._learn, decoded(body, _feedback))
+    def feedback_at_once(self, body: Bytes, scope: Scope) -> api.Learned:
+        entry = decoded(body, _feedback)
+        check_bucket(scope, [bucket_of_decision(entry.decision)])
+        return self._change(self._learn, entry)
 
     async def feedback(self, request: Request) -> api.Learned:
-        answer = self._change(self._learn, await self.gate.body(request, _feedback))
+        entry = await self.gate.body(request, _feedback)
+        check_bucket(request.scope, [bucket_of_decision(entry.decision)])
+        answer = self._change(self._learn, entry)
         await self.runner.commit()
         return answer
 
     async def recommend_batch(self, request: Request) -> api.RecommendResults:
         entries = (await self.gate.body(request, _recommend_batch)).requests
+        check_bucket(request.scope, (bucket_of_user(entry.user) for entry in entries))
         results = [api.RecommendResult(*r) for r in await self._each(entries, self._choose)]
         await self.runner.commit()
         return api.RecommendResults(results)
 
     async def feedback_batch(self, request: Request) -> api.FeedbackResults:
         entries = (await self.gate.body(request, _feedback_batch)).requests
+        check_bucket(request.scope, (bucket_of_decision(entry.decision) for entry in entries))
         return await self._learn_each(entries, self._learn)
 
     async def observations(self, request: Request) -> api.FeedbackResults:
-        return await self._learn_each(await self.shop.past(request), self.shop.learn_past)
+        entries = await self.shop.past(request)
+        check_bucket(request.scope, (bucket_of_user(entry.user) for entry in entries))
+        return await self._learn_each(entries, self.shop.learn_past)
 
     async def _learn_each(
         self, entries: list[Entry], learn: Callable[[Entry], api.Learned]
@@ -175,8 +199,11 @@ class LocalService:
         A name that itself ends so needs its slash quoted, as %2F.
         """
         name = request.scope["path"].removeprefix("/v1/users/")
-        if request.scope["raw_path"].endswith(b"/data"):
-            return await self._data(name.removesuffix("/data"))
+        stored = request.scope["raw_path"].endswith(b"/data")
+        name = name.removesuffix("/data") if stored else name
+        check_bucket(request.scope, map(bucket_of_user, [name]))
+        if stored:
+            return await self._data(name)
         row = self.node.row_of(name)
         cluster = int(self.node.server.served_by[row])
         count = int(self.node.server.counts[row])
@@ -224,7 +251,9 @@ class LocalService:
         return api.Shown(key.hex(), item, x, made, told, bool(assumed), chance, offer)
 
     async def forget(self, request: Request) -> api.Forgotten:
-        gone = self._change(self.node.forget_user, request.path_params["user"])
+        name = request.path_params["user"]
+        check_bucket(request.scope, map(bucket_of_user, [name]))
+        gone = self._change(self.node.forget_user, name)
         await self.runner.erased()
         ledger = self.node.books.ledger
         promise = (

@@ -112,7 +112,7 @@ class LocalNode(AssumingNode):
         """Choose an item and remember what was shown to whom; `known`: items are of the catalogue."""
         self.family.domain.check_items(items)
         row = self._visit(user)
-        index, key, offered = self.server.recommend(row, items), self.decisions.new_key(), None
+        index, key, offered = self.server.recommend(row, items), self.decisions.new_key(user), None
         if self.uniform > 0.0:
             index, chance = mix(index, len(items), self.uniform, coin_of(key))
             offer = Part(list(ids)) if known else Own(list(ids), items.tobytes())
@@ -154,7 +154,7 @@ class LocalNode(AssumingNode):
         """
         row = self.rows.get(user)
         row = self._add_user(user) if row is None else row
-        key = self.decisions.new_key() if key is None else key
+        key = self.decisions.new_key(user) if key is None else key
         shown = Shown(row, features.tobytes(), era=self.era)
         self.decisions.add(key, shown, item, self.changes, offered)
         return key.hex()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from fclub.buckets import bucket_of_user
 from fclub.service.store.store import Changes, Store
 
 RECENT = 10_000
@@ -24,7 +25,7 @@ ASSUMED_AT_ONCE = 50
 _ADD = "INSERT INTO decisions (id, row, item, features, made, era) VALUES (?, ?, ?, ?, ?, ?)"
 _REWARD = "UPDATE decisions SET reward = ?, assumed = ? WHERE id = ?"
 
-RANDOM_BYTES, COIN_BYTES = 8, 7
+RANDOM_BYTES = 7
 
 COUNTED = 1 << 16
 """Decisions of one millisecond that their ids number."""
@@ -88,7 +89,8 @@ def coin_of(key: bytes) -> float:
 
     So a choice by chance needs no state of its own, and can be recomputed from what is stored.
     """
-    return (int.from_bytes(key[-RANDOM_BYTES:][:COIN_BYTES], "big") >> 3) * 2.0**-53
+    random = key[BEGINNING_BYTES : BEGINNING_BYTES + RANDOM_BYTES]
+    return (int.from_bytes(random, "big") >> 3) * 2.0**-53
 
 
 def _moment(seconds: float) -> bytes:
@@ -111,8 +113,8 @@ def _beginnings() -> Iterator[bytes]:
         yield last.to_bytes(BEGINNING_BYTES, "big")
 
 
-def _ends() -> Iterator[bytes]:
-    """How ids end; the operating system is asked for many at once."""
+def _random() -> Iterator[bytes]:
+    """Random bytes of an id; the operating system is asked for many at once."""
     while True:
         pool = os.urandom(RANDOM_BYTES * 256)
         for start in range(0, len(pool), RANDOM_BYTES):
@@ -216,13 +218,13 @@ class Decisions:
         self._store = store
         self._by_user = ByUser(store)
         self._assumed = bytes.fromhex(store.get(ASSUMED) or "")
-        self._beginnings, self._ends = _beginnings(), _ends()
+        self._beginnings, self._random = _beginnings(), _random()
         self._recent: dict[bytes, Shown] = {}
         self._fresh: dict[bytes, tuple[float, int]] = {}
 
-    def new_key(self) -> bytes:
-        """The id of a decision that is made now."""
-        return next(self._beginnings) + next(self._ends)
+    def new_key(self, user: str) -> bytes:
+        """The id of a decision that is made now; it ends with the user's bucket."""
+        return next(self._beginnings) + next(self._random) + bytes.fromhex(bucket_of_user(user))
 
     def add(
         self, key: bytes, shown: Shown, item: str, changes: Changes, offered: Offered | None = None
