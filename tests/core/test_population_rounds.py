@@ -54,8 +54,8 @@ def test_evidence_is_the_sum_of_log_likelihood_ratios() -> None:
         - log_likelihood(users.gram[u], users.moment[u], *told)
         for u in (0, 2)
     )
-    assert evidence_for_start(START, RELEASED, users) == pytest.approx(expected)
-    assert evidence_for_start(START, START, users) == 0.0
+    assert evidence_for_start(START, RELEASED, users, 0, 3) == pytest.approx(expected)
+    assert evidence_for_start(START, START, users, 0, 3) == 0.0
 
 
 def test_users_of_a_population_support_it_and_others_do_not() -> None:
@@ -66,7 +66,7 @@ def test_users_of_a_population_support_it_and_others_do_not() -> None:
         X = rng.standard_normal((n, 6, DIM))
         y = np.einsum("uki,ui->uk", X, theta) + np.sqrt(VARIANCE) * rng.standard_normal((n, 6))
         users = Packed(np.einsum("uki,ukj->uij", X, X), np.einsum("uk,uki->ui", y, X), np.full(n, 6))
-        assert sign * evidence_for_start(START, RELEASED, users) > 10.0
+        assert sign * evidence_for_start(START, RELEASED, users, 0, n) > 10.0
 
 
 def test_a_round_serves_the_right_user_with_its_servers_odds() -> None:
@@ -74,8 +74,20 @@ def test_a_round_serves_the_right_user_with_its_servers_odds() -> None:
     users, items = some_users(5, [4, 9, 2]), rng.standard_normal((6, DIM))
     row_of, server_of = np.array([2, 0, 1]), np.array([0, 0, 1])
     odds = np.array([-50.0, 3.0])
-    told = START, RELEASED, odds, 1.0, 0.5
-    state = PopulationRound(users, row_of, server_of, *told)
+    visits, due = np.array([20, 9]), np.array([0, 10])
+    state = PopulationRound(
+        users=users,
+        row_of=row_of,
+        server_of=server_of,
+        first=np.array([0, 2, 3]),
+        start=START,
+        released=RELEASED,
+        odds=odds,
+        visits=visits,
+        due=due,
+        exploration=1.0,
+        centre=0.5,
+    )
     for user in range(3):
         row = row_of[user]
         mean, covariance = slowly(odds[server_of[row]], users.gram[row], users.moment[row])
@@ -87,6 +99,12 @@ def test_a_round_serves_the_right_user_with_its_servers_odds() -> None:
     rounds.feedback(state, 0, items[1], 1.0)
     assert np.allclose(users.moment[2], before + 0.5 * items[1])
     assert users.counts[2] == 3
+    rounds.feedback(state, 1, items[1], 1.0)
+    assert visits.tolist() == [21, 10]
+    assert due.tolist() == [0, 12], "the second server has asked its users, the first never does"
+    assert odds[0] == -50.0
+    asked = evidence_for_start(START, RELEASED, users, 2, 3)
+    assert odds[1] == rounds.PRIOR_ODDS + asked
 
 
 def test_a_model_without_a_constant_has_one_unit() -> None:

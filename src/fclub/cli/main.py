@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "policies": "List the policies, their switches and parameters.",
     "data": "Download and verify a data set, or take it from a file.",
     "advise": "Play your ratings and say whether federating would pay, with and without noise.",
+    "plan": "Plan releases of a federation: dates, noise, and what to expect.",
     "features": "Make the features of a catalogue's items from ratings.",
     "replay": "What policies would have earned on logged feedback, with confidence intervals.",
     "warm": "Compile all kernels now: a simulation or a server then starts at once.",

@@ -17,6 +17,7 @@ from fclub.protocol.paper import family as paper
 from fclub.protocol.plus import family as plus
 from fclub.protocol.plus.private import PrivatePlusConstants
 from fclub.protocol.rows import pooled
+from fclub.protocol.rows.population import PopulationConstants
 from fclub.protocol.seam import (
     Clock,
     Constants,
@@ -39,7 +40,8 @@ class FederatedPolicy(Policy, Constants):
 
     def _start(self, problem: Problem, server_of: Indices, seed: SeedSequence, seeded: bool) -> None:
         self.rows = Rows.by_server(server_of, problem.servers)
-        self.family = self.make_family(Shape(problem.dim, problem.users, problem.constant))
+        expected = problem.users, len(np.unique(server_of))
+        self.family = self.make_family(Shape(problem.dim, problem.users, problem.constant, *expected))
         self.federation = self._federation(seed, seeded)
         self._compiled = self.family.compiled(self.federation)
 
@@ -217,6 +219,22 @@ class CdpFclubPlus(PrivatePlusConstants, FederatedPolicy):
     """
 
     name = PrivatePlusConstants.name
+
+
+class CdpPopulation(PopulationConstants, FederatedPolicy):
+    """Ours, in simulations only: the population of tastes, released in the slots of a plan.
+
+    >>> import fclub
+    >>> fclub.simulate(fclub.CdpPopulation(visits=12.5), "synthetic", rounds=500)
+    <Trace of cdp-population in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    name = PopulationConstants.name
+
+    @classmethod
+    def compared(cls) -> bool:
+        """Live servers cannot run it yet, so it is compared where somebody names it."""
+        return False
 
 
 class CdpHomo(pooled.PooledConstants, FederatedPolicy):

@@ -11,6 +11,7 @@ from fclub.policies.federated import (
     CdpFclubDC,
     CdpFclubPlus,
     CdpHomo,
+    CdpPopulation,
     Fclub,
     FclubDC,
     FclubPlus,
@@ -27,7 +28,7 @@ from fclub.policies.sclub import Sclub
 from fclub.policies.shrunk import Shrunk
 from fclub.protocol.families import FAMILIES
 
-FEDERATED = (CdpFclubDC, FclubDC, Fclub, HomoDC, Homo, FclubPlus, CdpFclubPlus, CdpHomo)
+FEDERATED = (CdpFclubDC, FclubDC, Fclub, HomoDC, Homo, FclubPlus, CdpFclubPlus, CdpHomo, CdpPopulation)
 OTHERS = (Club, Sclub, LinUCB, Shrunk, Random, Popular, OracleLocal, OraclePooled, OracleTypes)
 
 POLICIES: dict[str, type[Policy]] = (

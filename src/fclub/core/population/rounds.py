@@ -11,19 +11,27 @@ where that is allowed. A false population is believed only as far as data suppor
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, log
 from typing import NamedTuple
 
 import numpy as np
 
-from fclub.core.compiling import beside, compiled, inner
+from fclub.core.compiling import compiled, inner
 from fclub.core.kernels import choose, invert
 from fclub.core.population.model import VARIANCE, Population, PublicModel
 from fclub.core.statistics import Packed, observe
-from fclub.core.types import Floats, Indices, Matrix, Vector
+from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 
 START_WEIGHT = 0.1
 """w0: prior probability of the public start beside a released population."""
+
+PRIOR_ODDS = log(START_WEIGHT / (1.0 - START_WEIGHT))
+
+LOOKS = 1.21
+"""Growth of a server's visits until its users are asked again which population they support."""
+
+MOST_ASKED = 2048
+"""Users of a server who are asked, those who came first: so many leave no doubt."""
 
 SURE = 40.0
 """Log odds beyond which one of two populations serves alone."""
@@ -38,14 +46,22 @@ class Prior(NamedTuple):
 
 
 class PopulationRound(NamedTuple):
-    """Users, both populations, and by server (`server_of` a row) the log odds of the public start."""
+    """Users of one server or of many, and both populations.
+
+    Server s has the rows `first[s]` to `first[s + 1]`, and `server_of` is the server of a row. By
+    server: log `odds` of the public start, its `visits`, and the number of visits at which the odds are
+    `due` again, 0 where each user decides for itself.
+    """
 
     users: Packed
     row_of: Indices
     server_of: Indices
+    first: Indices
     start: Prior
     released: Prior
     odds: Floats
+    visits: Counts
+    due: Counts
     exploration: float
     centre: float
 
@@ -111,12 +127,12 @@ def serve(
         mean[i] += share * (first[i] - mean[i])
 
 
-@beside
-def evidence_for_start(start: Prior, released: Prior, users: Packed) -> float:
-    """Σ over users of l(0, D²) − l(m, S)."""
+@compiled
+def evidence_for_start(start: Prior, released: Prior, users: Packed, first: int, last: int) -> float:
+    """Σ over users from row `first` to before `last` of l(0, D²) − l(m, S)."""
     d, total = users.moment.shape[1], 0.0
     room, mean, covariance = np.empty((d, d)), np.empty(d), np.empty((d, d))
-    for u in range(users.counts.shape[0]):
+    for u in range(first, last):
         if users.counts[u] > 0:
             gram, moment = users.gram[u], users.moment[u]
             total += _posterior(start, gram, moment, room, mean, covariance)
@@ -153,4 +169,21 @@ def recommend(state: PopulationRound, user: int, items: Matrix) -> int:
 
 @compiled
 def feedback(state: PopulationRound, user: int, x: Vector, y: float) -> None:
-    observe(state.users, state.row_of[user], x, y - state.centre)
+    """Keep the observation; ask the server's users for their evidence where it is due."""
+    row = state.row_of[user]
+    server = state.server_of[row]
+    observe(state.users, row, x, y - state.centre)
+    state.visits[server] += 1
+    if 0 < state.due[server] <= state.visits[server]:
+        ask_users(state, server)
+
+
+@compiled
+def ask_users(state: PopulationRound, server: int) -> None:
+    """Weigh both populations by the data of the server's users together."""
+    first, last = state.first[server], state.first[server + 1]
+    last = min(last, first + MOST_ASKED)
+    evidence = evidence_for_start(state.start, state.released, state.users, first, last)
+    state.odds[server] = PRIOR_ODDS + evidence
+    visits = state.visits[server]
+    state.due[server] = max(visits + 1, int(visits * LOOKS))

@@ -168,3 +168,11 @@ class SumNews(NamedTuple):
 
     sums: Vector
     servers: int
+
+
+class PopulationNews(NamedTuple):
+    """Mean and covariance of tastes that so many servers have released together, in public units."""
+
+    mean: Vector
+    covariance: Matrix
+    servers: int

@@ -27,12 +27,14 @@ class Shape:
     """What all servers know of a federation before the first visit.
 
     `constant` is the last feature of every item where all items share one. `clusters` bounds the local
-    clusters of the whole federation.
+    clusters of the whole federation. `users` and `members` are those that are expected.
     """
 
     dim: int
     clusters: int
     constant: float | None = None
+    users: int = 1
+    members: int = 1
 
 
 class Place(NamedTuple):

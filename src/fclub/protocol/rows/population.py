@@ -1,0 +1,221 @@
+"""`cdp-population`: the population of tastes, released in the slots of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+import numpy as np
+
+from fclub.config import Delta, Epsilon, Privacy, require
+from fclub.core.population import rounds
+from fclub.core.population.filter import VERSION
+from fclub.core.population.model import PublicModel
+from fclub.core.population.rounds import PopulationRound
+from fclub.core.statistics import Packed
+from fclub.parameters import meaning
+from fclub.privacy.ledger import Ledger
+from fclub.privacy.levels import USER, Flag, level_named
+from fclub.privacy.plan import FEWEST, Plan, make_plan, read_plan, slot_visits
+from fclub.privacy.sensitivity import Domain
+from fclub.protocol.exchanges import slots
+from fclub.protocol.exchanges.slots import SlotsGlobal, SlotsLocal, Transcript
+from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.exchange import LocalExchange
+from fclub.protocol.learners.population import PopulationLearner
+from fclub.protocol.link import Downlink
+from fclub.protocol.seam import Constants, Place, Price, Shape
+from fclub.protocol.servers import GlobalServer, LocalServer
+
+FLAGS = {"transcript": (Flag.RAW_CHOICES,), "interactive": ()}
+"""What each level leaves to raw data: evidence of neighbours weighs what a user is served from."""
+
+FOREVER = 2**62
+
+
+class PlanClock:
+    """A simulation's clock is the number of visits: slot r is phase r + 1."""
+
+    def __init__(self, starts: tuple[int, ...]) -> None:
+        self.starts, self.phase = starts, 0
+
+    @property
+    def next_start(self) -> int:
+        return self.starts[self.phase] if self.phase < len(self.starts) else FOREVER
+
+    def advance(self, observations: int) -> bool:
+        """Whether a slot is due now; of several the last one."""
+        before = self.phase
+        while observations >= self.next_start:
+            self.phase += 1
+        return self.phase > before
+
+    def state(self) -> list[int]:
+        return [self.phase]
+
+    def restore(self, state: list[int]) -> None:
+        (self.phase,) = state
+
+
+class PopulationConstants(Constants):
+    """What is promised, the plan or what one is made from, and how users are served."""
+
+    name = "cdp-population"
+    switches: ClassVar[Mapping[str, str]] = {
+        "detection": "population",
+        "trigger": "plan",
+        "noise": "slots",
+        "scoring": "fused",
+    }
+
+    epsilon: Epsilon = 1.0
+    delta: Delta = 1e-5
+    level: Annotated[
+        Literal["transcript", "interactive"],
+        meaning("what the promise covers: all messages, or choices as well"),
+    ] = "transcript"
+    share: Annotated[bool, meaning("let servers learn from each other; off: each stays alone")] = True
+    secure: Annotated[
+        bool, meaning("one noise per federation, if it has three servers; off: noise per server")
+    ] = True
+    colluders: (
+        Annotated[int, meaning("servers that may collude; null: a third of them", least=1)] | None
+    ) = None
+    epsilon_alone: Annotated[
+        float, meaning("ε that is left of a secure sum if all other servers collude", above=0)
+    ] = 8.0
+    visits: Annotated[
+        float, meaning("visits that a user is expected to make in the plan's time", "visits", above=0)
+    ] = 75.0
+    past_visits: Annotated[
+        float, meaning("visits of a user that were imported before the start", "visits", least=0)
+    ] = 0.0
+    plan: Annotated[str, meaning("file of a plan, instead of one made from these numbers")] = ""
+    exploration: Annotated[
+        float, meaning("posterior deviations that are added to an item's score", least=0)
+    ] = 1.0
+
+    def make_family(self, shape: Shape) -> PopulationFamily:
+        return PopulationFamily(self, shape)
+
+
+class PopulationFamily:
+    """Every server serves its users from their own data and the population; all release in slots."""
+
+    def __init__(self, constants: PopulationConstants, shape: Shape) -> None:
+        self.constants, self.shape = constants, shape
+        self.privacy = Privacy(constants.epsilon, constants.delta)
+        self.domain = Domain.of(shape.constant)
+        self.model = PublicModel(shape.dim, shape.constant)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """A file's, or one for the expected visits."""
+        constants, shape = self.constants, self.shape
+        if constants.plan:
+            plan = read_plan(Path(constants.plan))
+            same = (plan.dim, plan.members, plan.epsilon, plan.delta, plan.level)
+            own = (shape.dim, shape.members, constants.epsilon, constants.delta, constants.level)
+            require(same == own, f"the plan is for dim, members, epsilon, delta, level {same}", own)
+            return plan
+        secure = constants.secure and shape.members >= max(FEWEST, (constants.colluders or 1) + 2)
+        return make_plan(
+            epsilon=constants.epsilon,
+            delta=constants.delta,
+            dim=shape.dim,
+            users=shape.users,
+            members=shape.members,
+            visits=slot_visits(constants.visits),
+            level=constants.level,
+            secure=secure,
+            colluders=constants.colluders,
+            epsilon_alone=constants.epsilon_alone,
+            past=constants.past_visits,
+        )
+
+    @cached_property
+    def first(self) -> Transcript:
+        """Nothing was released."""
+        return Transcript(self.plan, self.model)
+
+    decode = staticmethod(slots.decode)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "plan": msgspec.to_builtins(self.plan),
+            "filter": VERSION,
+            "share": self.constants.share,
+        }
+
+    def ledger(self, seeded: bool, keep: bool = True) -> Ledger:
+        level, flags = level_named(self.constants.level), FLAGS[self.constants.level]
+        budget = self.privacy.epsilon, self.privacy.delta
+        return Ledger(level, *budget, flags, seeded, keep=keep, unit=USER)
+
+    def price(self) -> Price:
+        """A stream is the slots of a server."""
+        return Price(self.plan.mu, self.plan.mechanism.distance(self.plan.releases))
+
+    def clock(self) -> PlanClock:
+        visits = self.plan.visits if self.constants.share else ()
+        return PlanClock(tuple(max(1, round(self.plan.users * number)) for number in visits))
+
+    def users(self, count: int) -> Packed:
+        return Packed.zeros(count, self.shape.dim)
+
+    def local_server(self, place: Place, users: Any, live: bool) -> LocalServer:
+        require(not live, "cdp-population is for simulations only so far; live:", live)
+        assert place.ledger is not None
+        pooled = self.constants.level == "transcript"
+        learner = PopulationLearner(users, self.model, self.domain, pooled, self.constants.exploration)
+        told = place.noise, place.ledger, place.name, place.link
+        exchange: LocalExchange = SlotsLocal(learner, self.first, *told)
+        return LocalServer(learner, exchange)
+
+    def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
+        return GlobalServer(SlotsGlobal(servers, self.first, link))
+
+    def compiled(self, federation: Federation) -> PopulationRounds:
+        return PopulationRounds(federation)
+
+
+class PopulationRounds:
+    """Users are played on the federation's own arrays; servers talk between blocks only."""
+
+    kernels = (rounds.recommend, rounds.feedback)
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        servers: Any = federation.servers.values()
+        self._learners: list[PopulationLearner] = [server.learner for server in servers]
+        sizes = [len(learner.counts) for learner in self._learners]
+        self._first = np.concatenate([[0], np.cumsum(sizes)])
+        self._server_of = np.repeat(np.arange(len(sizes)), sizes)
+
+    def pack(self) -> PopulationRound:
+        """All servers know the same population, and each its own users' evidence."""
+        users: Any = self.federation.users
+        parts = [learner.round() for learner in self._learners]
+        return parts[0]._replace(
+            users=users,
+            row_of=self.federation.row_of,
+            server_of=self._server_of,
+            first=self._first,
+            odds=np.concatenate([part.odds for part in parts]),
+            visits=np.concatenate([part.visits for part in parts]),
+            due=np.concatenate([part.due for part in parts]),
+        )
+
+    def count_events(self, state: PopulationRound) -> None:
+        """Nothing is sent between blocks."""
+
+    def unpack(self, state: PopulationRound) -> None:
+        for place, learner in enumerate(self._learners):
+            learner.odds[0], learner.visits[0] = state.odds[place], state.visits[place]
+            learner.asked[0] = state.due[place]
+
+
+ROWS: tuple[type[Constants], ...] = (PopulationConstants,)

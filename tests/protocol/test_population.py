@@ -1,0 +1,437 @@
+"""The population in slots: what leaves, who believes it, and that nobody's presence shows elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.random import SeedSequence
+
+from fclub.core.population.filter import svec
+from fclub.core.population.model import Population
+from fclub.core.population.rounds import PRIOR_ODDS, evidence_for_start
+from fclub.core.types import Counts
+from fclub.errors import InvalidMessage, InvalidSetting, PrivacyError
+from fclub.privacy.noise import NoNoise
+from fclub.privacy.plan import make_plan, slot_visits
+from fclub.protocol.exchanges.slots import (
+    Release,
+    Released,
+    SlotsGlobal,
+    SlotsLocal,
+    read_whole,
+    write_point,
+    write_whole,
+)
+from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.learners.population import PopulationLearner
+from fclub.protocol.link import InProcessLink
+from fclub.protocol.messages import Message, PhaseStart, encode
+from fclub.protocol.rows.population import PopulationConstants, PopulationFamily
+from fclub.protocol.seam import Place, Shape
+from fclub.protocol.servers import LocalServer
+
+DIM, HALF, SERVERS, EACH = 3, float(np.sqrt(0.5)), 4, 5
+USERS = SERVERS * EACH
+
+
+class Recording(InProcessLink):
+    """Keeps all messages."""
+
+    sent: list[Message]
+    told: list[Message]
+
+    def from_local(self, server: int, message: Message) -> None:
+        self.sent.append(message)
+        super().from_local(server, message)
+
+    def to_local(self, server: int, message: Message) -> None:
+        self.told.append(message)
+        super().to_local(server, message)
+
+
+def family(members: int = SERVERS, **parameters: Any) -> PopulationFamily:
+    shape = Shape(DIM, USERS, HALF, USERS, members)
+    return PopulationConstants(**({"visits": 4.0} | parameters)).make_family(shape)
+
+
+def federation(sizes: list[int] | None = None, **parameters: Any) -> tuple[Federation, Recording]:
+    sizes = [EACH] * SERVERS if sizes is None else sizes
+    made = family(len(sizes), **parameters)
+    link = Recording(made.decode)
+    link.sent, link.told = [], []
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    rows = np.arange(first[-1])
+    return Federation(made, rows, first, SeedSequence(1), seeded=True, link=link), link
+
+
+def visits(count: int, seed: int = 2) -> list[tuple[int, int, Any, float]]:
+    """Server, row, item and reward; users like what the first feature says."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        x = np.append(rng.uniform(-0.4, 0.4, DIM - 1), HALF)
+        y = float(rng.random() < 0.5 + x[0])
+        found.append((int(rng.integers(SERVERS)), int(rng.integers(EACH)), x, y))
+    return found
+
+
+def play(running: Federation, seen: list[tuple[int, int, Any, float]], start: int = 0) -> None:
+    for t, (server, row, x, y) in enumerate(seen, start + 1):
+        running.servers[server].observe(row, x, y)
+        running.advance(t)
+
+
+def part(running: Federation, server: int) -> tuple[PopulationLearner, SlotsLocal]:
+    local: Any = running.servers[server]
+    return local.learner, local.exchange
+
+
+def hub(running: Federation) -> SlotsGlobal:
+    server: Any = running.hub
+    return server.exchange
+
+
+def test_slots_come_at_planned_visits_and_are_paid_for_in_full_at_the_last_one() -> None:
+    running, link = federation()
+    plan = hub(running).plan
+    play(running, visits(4 * USERS))
+    releases = [one for one in link.sent if isinstance(one, Release)]
+    assert len(releases) == SERVERS * plan.releases
+    assert running.clock.next_start > 10**12
+    ledger = running.ledger
+    assert ledger is not None
+    summary: Any = ledger.summary()
+    assert summary["spent"][0][0] == pytest.approx(1.0, rel=1e-3)
+    assert summary["notion"] == "transcript"
+    with pytest.raises(PrivacyError, match="was used, or does not exist"):
+        part(running, 0)[1].receive(PhaseStart(1))
+
+
+def test_messages_say_nothing_but_sums_of_a_fixed_length() -> None:
+    running, link = federation([EACH, 1, EACH, 2])
+    assert part(running, 1)[1].status().outlook.at == pytest.approx(0.6)
+    running.advance(10**6)
+    sizes = {len(encode(one)) for one in link.sent}
+    assert len(sizes) == 1, "whoever has more users, or any data at all"
+    assert sizes.pop() <= 8 * hub(running).plan.entries + 400
+    assert all(isinstance(one, Release) for one in link.sent)
+
+
+def without_noise(running: Federation) -> None:
+    for server in running.servers:
+        part(running, server)[1].noise = NoNoise()
+
+
+def test_a_person_is_in_its_releases_by_at_most_the_bound_and_nowhere_else() -> None:
+    """Without noise: add a person with much data, and compare everything that leaves."""
+    seen = visits(2 * USERS)
+    found = []
+    for sizes in ([EACH] * SERVERS, [EACH, EACH, EACH, EACH + 1]):
+        running, link = federation(sizes)
+        without_noise(running)
+        if sizes[-1] > EACH:
+            for _, _, x, _ in seen[:15]:
+                part(running, 3)[0].observe(EACH, x, 1.0)
+        play(running, seen[:12])
+        found.append([one for one in link.sent if isinstance(one, Release)])
+    plan = hub(running).plan
+    assert len(found[0]) == len(found[1]) == SERVERS
+    for before, after in zip(*found, strict=True):
+        moved = read_whole(after.sums, plan.entries) - read_whole(before.sums, plan.entries)
+        assert int(moved @ moved) <= plan.steps**2 + plan.count**2
+    assert int(moved[-1]) == plan.count
+    assert [one.sums for one in found[0][:3]] == [one.sums for one in found[1][:3]]
+
+
+def test_all_servers_believe_the_same_population_and_each_its_own_users() -> None:
+    running, _ = federation()
+    play(running, visits(3 * USERS))
+    learners = [part(running, server)[0] for server in range(SERVERS)]
+    for learner in learners:
+        assert np.array_equal(learner.population.mean, learners[0].population.mean)
+        assert not np.array_equal(learner.population.covariance, np.eye(DIM))
+        assert learner.servers == SERVERS - 1
+    assert len({float(learner.odds[0]) for learner in learners}) == SERVERS
+
+
+def test_at_interactive_each_user_decides_alone() -> None:
+    running, _ = federation(level="interactive")
+    play(running, visits(3 * USERS))
+    for server in range(SERVERS):
+        assert part(running, server)[0].odds[0] == PRIOR_ODDS
+    assert running.ledger is not None
+    assert running.ledger.summary()["unaccounted"] == []
+
+
+def test_evidence_is_asked_for_at_releases_and_as_visits_grow() -> None:
+    running, _ = federation()
+    play(running, visits(3 * USERS))
+    learner, _ = part(running, 0)
+    rng = np.random.default_rng(4)
+    for _ in range(40):
+        due, before = int(learner.asked[0]), float(learner.odds[0])
+        learner.observe(0, np.append(rng.uniform(-0.4, 0.4, DIM - 1), HALF), 1.0)
+        if learner.visits[0] < due:
+            assert learner.odds[0] == before
+        else:
+            told = evidence_for_start(learner.start, learner.released, learner.users, 0, EACH)
+            assert learner.odds[0] == PRIOR_ODDS + told
+            assert learner.asked[0] > learner.visits[0]
+
+
+def test_without_sharing_nothing_leaves() -> None:
+    running, link = federation(share=False)
+    play(running, visits(3 * USERS))
+    assert link.sent == link.told == []
+    assert running.hub.overview() == []
+    local = running.servers[0]
+    assert local.overview()[0].group is None
+    assert local.group_of.tolist() == [-1] * EACH
+
+
+def test_what_is_shown_of_a_population() -> None:
+    running, _ = federation()
+    play(running, visits(2 * USERS))
+    local = running.servers[1]
+    (everybody,) = local.overview()
+    assert (everybody.users, everybody.cluster, everybody.group) == (EACH, 0, 0)
+    assert everybody.own == int(local.counts.sum())
+    assert everybody.shared_by == SERVERS
+    assert local.group_of.tolist() == [0] * EACH
+    assert local.theta.shape == (EACH, DIM)
+    (group,) = running.hub.overview()
+    assert group.members == [(server, 0) for server in range(SERVERS)]
+    assert (group.observations, running.hub.reported, running.hub.released_by(0)) == (0, 0, 0)
+    used, plan = local.used, hub(running).plan
+    assert running.hub.used_by(0) == used == running.hub.phase
+    assert running.hub.paid_by(0) == used / plan.releases
+    assert running.hub.limit(3) is None
+    assert set(local.streams()) == {"1"}
+    assert local.due() is None
+    local.go_on()
+    empty = PopulationLearner(
+        family().users(0), family().model, family().domain, pooled=True, exploration=1.0
+    )
+    assert empty.overview() == []
+
+
+def test_estimates_are_of_rewards_as_they_are() -> None:
+    made = family()
+    learner = PopulationLearner(made.users(1), made.model, made.domain, True, 1.0)
+    assert learner.theta()[0] @ np.array([0.0, 0.0, HALF]) == pytest.approx(0.5)
+    plain = PopulationConstants().make_family(Shape(DIM, 1, None, 1, 1))
+    bare = PopulationLearner(plain.users(1), plain.model, plain.domain, True, 1.0)
+    assert not bare.theta().any()
+
+
+def test_rewards_are_replaced_and_users_forgotten_and_added() -> None:
+    running, _ = federation()
+    local: Any = running.servers[0]
+    x = np.array([0.3, 0.1, HALF])
+    local.observe(1, x, 1.0)
+    once = local.stored(1).moment.copy()
+    local.replace(1, x, 1.0, 0.0)
+    assert np.allclose(local.stored(1).moment, -once)
+    assert local.forget(1) == 0, "nothing has left yet"
+    assert local.stored(1).count == 0
+    play(running, visits(USERS))
+    row = int(np.argmax(local.counts))
+    seen = int(local.counts[row])
+    assert local.forget(row) == seen
+    assert local.add_user() == EACH
+    local.withhold(EACH, x, 1.0)
+    assert local.counts[EACH] == 1
+    assert local.recommend(EACH, np.array([[-0.4, 0.0, HALF], x])) in (0, 1)
+
+
+def test_in_parts_a_slot_has_the_same_sums() -> None:
+    sums = []
+    for parts in (False, True):
+        running, link = federation()
+        without_noise(running)
+        for server in running.servers:
+            local: Any = running.servers[server]
+            local.in_parts = parts
+        play(running, visits(11))
+        hub(running).slot = 0
+        local = running.servers[0]
+        local.receive(PhaseStart(1))
+        while local.busy:
+            for job in local.jobs:
+                job.most = 2
+            local.part()()
+        sums.append(link.sent[0])
+    assert sums[0] == sums[1]
+
+
+def test_a_saved_federation_goes_on_alike() -> None:
+    seen = visits(4 * USERS)
+    running, link = federation()
+    play(running, seen[: 2 * USERS])
+    arrays, values = running.state()
+    again, other = federation()
+    again.restore({name: array.copy() for name, array in arrays.items()}, values)
+    known = len(link.sent)
+    for one in (running, again):
+        play(one, seen[2 * USERS :], 2 * USERS)
+    assert other.sent == link.sent[known:]
+    assert other.sent
+    learner, exchange = part(running, 2)
+    assert learner.by_user == ("users.gram", "users.moment", "users.counts")
+    assert not exchange.by_user
+    larger, _ = federation([EACH] * (SERVERS - 1) + [EACH + 1])
+    grown: Any = larger.servers[0]
+    grown.learner.add_user()
+    saved = grown.state()
+    small, _ = federation()
+    other_server: Any = small.servers[0]
+    other_server.restore(*saved)
+    assert len(other_server.counts) == EACH + 1
+
+
+def test_a_population_that_does_not_follow_from_releases_is_refused() -> None:
+    running, link = federation()
+    play(running, visits(12))
+    (told,) = {one for one in link.told if isinstance(one, Released)}
+    learner, exchange = part(running, 0)
+    known, plan = learner.population, hub(running).plan
+    false = write_point(Population(np.ones(DIM), 0.1 * np.eye(DIM)))
+    nan = write_point(Population(np.full(DIM, np.nan), np.eye(DIM)))
+    after = exchange.transcript.after(1, SERVERS, told.sums).population
+    refused = [
+        (Released(1, SERVERS, told.sums, false), "does not follow"),
+        (Released(1, SERVERS, told.sums, nan), "not finite"),
+        (Released(1, SERVERS, told.sums, false[:-8]), "expected a population of 9 numbers"),
+        (Released(1, SERVERS, told.sums[:-8], false), "expected 16 whole numbers"),
+        (Released(plan.releases, SERVERS, told.sums, false), "makes no sense"),
+        (Released(-1, SERVERS, told.sums, false), "makes no sense"),
+        (Released(1, 0, told.sums, false), "makes no sense"),
+        (Release(1, told.sums), "does not take a Release"),
+    ]
+    for message, reason in refused:
+        with pytest.raises(InvalidMessage, match=reason):
+            running.servers[0].receive(message)
+    assert learner.population is known, "a message that is refused changes nothing"
+    running.servers[0].receive(Released(1, SERVERS, told.sums, write_point(after)))
+    assert np.array_equal(svec(learner.population.covariance), svec(after.covariance))
+
+
+def whole(value: int = 0) -> bytes:
+    numbers: Counts = np.full(16, value, dtype=np.int64)
+    return write_whole(numbers)
+
+
+def test_the_global_server_takes_one_sum_of_each_server_in_an_open_slot() -> None:
+    running, _ = federation(secure=False)
+    exchange = hub(running)
+    for server, message, reason in [
+        (0, Release(0, whole()), "slot 0 is not open"),
+        (9, Release(0, whole()), "does not take a Release from server 9"),
+        (0, PhaseStart(1), "does not take a PhaseStart"),
+        (0, Release(-1, whole()[:-8]), "expected 16 whole numbers"),
+        (0, Release(-1, whole(2**61)), "no users can have contributed"),
+    ]:
+        with pytest.raises(InvalidMessage, match=reason):
+            exchange.receive(server, message)
+    exchange.slot = 0
+    exchange.receive(2, Release(0, whole(5)))
+    with pytest.raises(InvalidMessage, match="not open for server 2"):
+        exchange.receive(2, Release(0, whole(5)))
+    exchange.advance(overdue=True)
+    assert exchange.summed == 1
+    exchange.advance(overdue=True)
+    assert exchange.summed == 1, "there is nothing to sum"
+    exchange.invite(2)
+    assert exchange.servers == [0, 1]
+    exchange.start_session(0, Beginning())
+
+
+def test_a_secure_sum_holds_everybody_or_there_is_none() -> None:
+    running, link = federation()
+    exchange = hub(running)
+    assert exchange.plan.secure
+    exchange.slot = 0
+    for server in range(SERVERS - 1):
+        exchange.receive(server, Release(0, whole()))
+    exchange.advance(overdue=True)
+    assert not link.told
+    exchange.receive(SERVERS - 1, Release(0, whole()))
+    exchange.advance(overdue=True)
+    assert len(link.told) == SERVERS
+
+
+def test_noise_is_shared_out_among_three_servers_or_more() -> None:
+    assert family(3).plan.secure
+    assert not family(2).plan.secure
+    assert not family(3, colluders=2).plan.secure
+    assert family(4, colluders=2).plan.colluders == 2
+    running, link = federation()
+    running.advance(10**6)
+    plan = hub(running).plan
+    drawn = np.concatenate(
+        [read_whole(one.sums, plan.entries) for one in link.sent if isinstance(one, Release)]
+    )
+    assert np.std(drawn) == pytest.approx(plan.share(SERVERS), rel=0.3), "nobody has data yet"
+
+
+def test_a_session_that_begins_anew_uses_no_slot_twice() -> None:
+    running, _ = federation()
+    local = running.servers[0]
+    local.begin(Beginning(used=2))
+    assert local.used == 2
+    local.begin(Beginning(used=1))
+    assert local.used == 2
+    with pytest.raises(PrivacyError, match="was used"):
+        local.receive(PhaseStart(2))
+
+
+def test_a_plan_of_a_file_is_used_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    told: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "dim": DIM, "users": 7, "members": SERVERS}
+    plan = make_plan(visits=slot_visits(9.0), **told)
+    plan.write(path)
+    made = family(plan=str(path))
+    assert made.plan == plan
+    assert made.clock().starts == tuple(round(7 * number) for number in plan.visits)
+    assert made.fingerprint()["plan"]["users"] == 7
+    assert made.price().stream == plan.mu
+    with pytest.raises(InvalidSetting, match="the plan is for dim, members, epsilon"):
+        _ = family(plan=str(path), epsilon=2.0).plan
+
+
+def test_live_servers_are_refused_so_far() -> None:
+    made = family()
+    link = InProcessLink(made.decode)
+    place = Place("0", link.uplink(0), NoNoise(), made.ledger(True), np.random.default_rng(0))
+    with pytest.raises(InvalidSetting, match="for simulations only"):
+        made.local_server(place, made.users(0), live=True)
+    assert isinstance(made.local_server(place, made.users(0), live=False), LocalServer)
+
+
+def test_compiled_rounds_leave_the_same_as_readable_ones() -> None:
+    readable, _ = federation()
+    fast, _ = federation()
+    compiled = fast.family.compiled(fast)
+    assert compiled is not None
+    state = compiled.pack()
+    _, learn = compiled.kernels
+    for t, (server, row, x, y) in enumerate(visits(3 * USERS), 1):
+        readable.servers[server].observe(row, x, y)
+        readable.advance(t)
+        learn(state, server * EACH + row, x, y)
+        if t == fast.clock.next_start:
+            compiled.count_events(state)
+            compiled.unpack(state)
+            fast.advance(t)
+            state = compiled.pack()
+    compiled.unpack(state)
+    for server in range(SERVERS):
+        one, other = part(readable, server)[0], part(fast, server)[0]
+        assert one.odds[0] == other.odds[0]
+        assert one.visits[0] == other.visits[0]
+        assert one.asked[0] == other.asked[0]
+        assert np.array_equal(one.theta(), other.theta())
