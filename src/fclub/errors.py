@@ -138,6 +138,46 @@ class OtherVersion(NotAgreed):
     """A frame in a form that another version of the package speaks."""
 
 
+class CohortRefused(InvalidMessage):
+    """A step of a secure sum that was not taken; nothing was changed, and nothing is sent."""
+
+
+class OutsideWindow(CohortRefused):
+    """A slot that is not open by this clock, or that began before this process or its member list."""
+
+
+class SlotUsed(CohortRefused):
+    """A slot in which something was sent, or may have been, or a slot before one."""
+
+
+class OtherTerms(CohortRefused):
+    """Another plan, member list, key or released model than was accepted here."""
+
+
+class UnknownMember(CohortRefused):
+    """A name that is not in the member list."""
+
+
+class InvalidJoin(CohortRefused):
+    """A Join whose signature or key is not right; the message names the member."""
+
+
+class InvalidRoster(CohortRefused):
+    """A roster that is out of order, or without the Join of this process."""
+
+
+class TooFewMembers(CohortRefused):
+    """Too few members for a secure sum; the message says how many are present and needed."""
+
+
+class OutOfRange(CohortRefused):
+    """Numbers that could leave 64 bits, or more members or users than the plan has room for."""
+
+
+class NothingReady(CohortRefused):
+    """An answer to something that this process has not said, or has given up."""
+
+
 class Quarantined(FclubError):
     """The sender is not listened to until an operator releases it."""
 

@@ -33,6 +33,8 @@ COMMANDS: dict[str, str] = {
     "import": "Let a local server learn from what was shown elsewhere.",
     "store": "Look after the store of a local server.",
     "global": "Run the global server of a federation.",
+    "identity": "Make or show the key by which a server is known in secure sums.",
+    "members": "Show, propose and accept the member list of secure sums.",
     "up": "Run a whole federation on this machine, with simulated visitors.",
 }
 """Name and help of every command; its typer app is `app` in fclub.cli.<name>, `_` after a keyword."""

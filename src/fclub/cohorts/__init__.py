@@ -1,0 +1,1 @@
+"""Sums that nobody sees alone: docs/specification/cohorts.md."""
