@@ -87,6 +87,10 @@ class OtherSettings(InvalidFile):
     """A store that was made with other settings; the message names them."""
 
 
+class OtherStoreVersion(InvalidFile):
+    """A store in the form of another version of the package; the message says what to do."""
+
+
 class InvalidRatings(InvalidFile):
     """A file of ratings or logged feedback with a fault; `line` is where, counted from 1."""
 

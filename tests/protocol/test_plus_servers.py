@@ -443,25 +443,6 @@ def test_squared_rewards_are_kept() -> None:
         assert server.serving.squares[row] == pytest.approx(sum(mine))
 
 
-def test_files_from_before_the_population_was_learned_are_read() -> None:
-    """Rewards of 0 and 1 are ½ from the centre, so their squares are known; the rest starts anew."""
-    policy, environment = started("fclub-plus")
-    play(policy, environment)
-    arrays, values = policy.servers[0].state()
-    learned = ("round.squares", "round.weight", "population.")
-    older = {k: v.copy() for k, v in arrays.items() if not k.startswith(learned)}
-    shares = [(number, noise, clusters) for number, noise, clusters, _ in values["outside"]]
-    del values["variance"]
-    fresh, _ = started("fclub-plus")
-    server = fresh.servers[0]
-    server.restore(older, values | {"outside": shares})
-    assert server.serving.squares.tolist() == arrays["round.squares"].tolist()
-    assert server.serving.weight == pytest.approx(1.0 / server.rules.variance)
-    assert {released.people for released, _ in server.outside.known.values()} == {1.0}
-    server.detect()
-    assert np.isfinite(server.serving.theta).all()
-
-
 def test_what_two_have_released_together_counts_people_by_their_observations() -> None:
     def released(count: int, people: float) -> ReleasedSums:
         return ReleasedSums(Statistics(np.eye(4), np.zeros(4), count), 0.5, people)

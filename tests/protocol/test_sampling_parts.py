@@ -16,7 +16,7 @@ from fclub.protocol.plus.detection import Detection
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Digest, Shares
 from fclub.protocol.plus.type_local import TypeLocal
-from fclub.protocol.seam import CLUSTERS, TYPES, Beginning
+from fclub.protocol.seam import Beginning
 
 EVENT = {"unit": "event", "first_release": 3, "release_ratio": 1.5}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -103,18 +103,6 @@ def test_a_server_is_restored_between_any_two_parts(kind: str, parts: int) -> No
         each.visit(60)
     assert first.same_as(second)
     assert first.link.sent[sent:] == second.link.sent
-
-
-def test_a_state_of_an_earlier_version_has_no_detection_under_way() -> None:
-    one, other = alone("cdp"), alone("cdp")
-    one.visit(30)
-    arrays, values = one.server.state()
-    for key in ("detection", "unsent"):
-        del values[key]
-    other.work_on()
-    other.server.restore(arrays, values)
-    assert one.same_as(other)
-    assert not other.server.busy
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -321,9 +309,7 @@ def test_an_old_store_closes_its_streams_between_two_releases(kind: str) -> None
 @pytest.mark.parametrize("kind", ["exact", "silent"])
 def test_who_grows_meanwhile_learns_types_from_then_on(kind: str) -> None:
     one, _ = sampled(kind)
-    assert one.server.long_work == CLUSTERS
     one.server.add_user()
-    assert one.server.long_work == TYPES
     assert isinstance(one.server.server, TypeLocal)
     assert one.server.server.in_parts
     assert not one.server.busy

@@ -303,36 +303,3 @@ def test_what_was_to_be_erased_when_the_server_ended_is_erased_when_it_begins(pu
     assert not node.erasing
     assert len([entry for row, entry in rows(node) if row == 3]) == 1
     play(pump, 20, first=90)
-
-
-def test_entries_of_earlier_versions_are_replayed_at_once(pump: Pump) -> None:
-    """A detection was part of the entry that called for it."""
-    node = pump.locals["s0"]
-    node.server.in_parts = False
-    play(pump, 60)
-    node.store.note("at_once", str(node.entry))
-    before = state(node)
-    node = reopened(pump)
-    assert state(node) == before
-    assert not node.busy
-    play(pump, 30, first=60)
-    before = state(pump.locals["s0"])
-    assert state(reopened(pump)) == before
-
-
-def test_clusters_of_earlier_versions_were_detected_at_once(sampling: Pump) -> None:
-    """Though servers of types had learned to work in parts before."""
-    node = sampling.locals["s0"]
-    node.server.in_parts = False
-    play(sampling, 60)
-    sent = node.books.messages()["digest"]
-    node.store.note("clusters_at_once", str(node.entry))
-    before = state(node)
-    node = reopened(sampling)
-    assert state(node) == before
-    assert not node.busy
-    play(sampling, 30, first=60)
-    node = sampling.locals["s0"]
-    assert node.books.messages()["digest"] > sent
-    before = state(node)
-    assert state(reopened(sampling)) == before

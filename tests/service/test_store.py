@@ -15,11 +15,12 @@ import pytest
 from tests.conftest import Command
 
 import fclub
-from fclub.errors import FclubError, InvalidFile, NotStored, StoreInUse
+from fclub.errors import FclubError, InvalidFile, NotStored, OtherStoreVersion, StoreInUse
 from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import check_store, local_node
 from fclub.service.settings import Model
+from fclub.service.store.backup import describe
 from fclub.service.store.store import DROP_EVERY, VERSION, Changes, Store
 
 from .conftest import DIM, local_settings
@@ -38,8 +39,26 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     connection.close()
-    with pytest.raises(InvalidFile, match="version"):
+    with pytest.raises(OtherStoreVersion, match=f"version {VERSION + 1}, expected {VERSION}: run the"):
         Store(path, "global")
+
+
+def test_stores_from_before_the_first_release_are_refused_and_left_alone(tmp_path: Path) -> None:
+    """They had versions up to 10, and nothing that tells whose file it is."""
+    path = tmp_path / "old.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        connection.execute("CREATE TABLE log (entry INTEGER PRIMARY KEY)")
+        connection.execute("INSERT INTO meta VALUES ('kind', 'local')")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.close()
+    with pytest.raises(OtherStoreVersion, match="begin with a new store, which spends a budget"):
+        Store(path, "local")
+    with pytest.raises(OtherStoreVersion, match="before its first release"):
+        describe(path)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT * FROM meta").fetchall() == [("kind", "local")]
+    connection.close()
 
 
 HOLD = """
@@ -121,28 +140,6 @@ def test_every_store_has_its_own_generator_and_keeps_it(tmp_path: Path, policy: 
         return first
 
     assert generator("a.db") == generator("a.db") != generator("b.db")
-
-
-def test_a_store_without_a_generator_goes_on_with_the_one_it_had(tmp_path: Path) -> None:
-    """Version 2 always began at seed 0; its log replays on nothing else."""
-    settings = local_settings(tmp_path, model=Model(policy="fclub-plus", dim=DIM))
-    local_node(settings).store.close()
-    change(settings.store, "DELETE FROM meta WHERE key = 'generator'")
-    later = {
-        "outbox": ["chain"],
-        "decisions": ["era", "assumed"],
-        "sent": ["session"],
-        "items": ["since"],
-    }
-    for table, columns in later.items():
-        for column in columns:
-            change(settings.store, f"ALTER TABLE {table} DROP COLUMN {column}")
-    for table in ("confirmed", "offers", "former", "by_user"):
-        change(settings.store, f"DROP TABLE {table}")
-    change(settings.store, "PRAGMA user_version = 2")
-    node = local_node(settings)
-    assert node.server.server.rng.bit_generator.state == np.random.default_rng(0).bit_generator.state
-    node.store.close()
 
 
 def test_a_transaction_is_whole_or_nothing(tmp_path: Path) -> None:

@@ -258,11 +258,9 @@ class PrivateReleases:
         }
 
     def restore(self, arrays: dict[str, Any], users: Packed) -> None:
-        """Older files have no streams that were closed."""
         self.users = users
-        never = flatten(Packed.zeros(len(users.counts), users.moment.shape[1]), "base.")
-        self.streams = self._room = rebuild(self.streams, never | arrays)
-        self.era, self._history = int(arrays.get("era", 0)), {}
+        self.streams = self._room = rebuild(self.streams, arrays)
+        self.era, self._history = int(arrays["era"]), {}
         names = ("history.rows", "history.increments", "history.released")
         for row, increment, released in zip(*(arrays[name] for name in names), strict=True):
             self._history.setdefault(int(row), []).append((increment, released))

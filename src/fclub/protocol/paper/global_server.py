@@ -329,7 +329,7 @@ class PaperGlobal:
         self.released = unpack_statistics(arrays, "released.")
         self.phase = int(values["phase"])
         self.clock = PhaseClock(self.phase)
-        self.heard = dict(values.get("heard", []))
+        self.heard = dict(values["heard"])
         self.waiting = None if values["waiting"] is None else set(values["waiting"])
         self.reports = {
             int(server): list(zip(ids, unpack_statistics(arrays, f"report{server}."), strict=True))

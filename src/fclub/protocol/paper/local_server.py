@@ -41,7 +41,6 @@ from fclub.protocol.paper.phases import Phases
 from fclub.protocol.paper.staged import Staged
 from fclub.protocol.seam import (
     CHANGE,
-    CLUSTERS,
     Beginning,
     Bound,
     LocalOverview,
@@ -60,7 +59,6 @@ class PaperLocal(Phases):
     learning for itself: its due uploads are held.
     """
 
-    long_work = CLUSTERS
     by_user: tuple[str, ...] = ()
 
     def __init__(

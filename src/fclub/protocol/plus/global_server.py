@@ -265,7 +265,7 @@ class PlusGlobal(Gathering):
             for (server, cluster, *rest), statistics in zip(values["known"], known, strict=True)
         }
         self.group = {(server, cluster): k for server, cluster, k in values["group"]}
-        self.hidden = {(server, cluster) for server, cluster in values.get("hidden", [])}
+        self.hidden = {(server, cluster) for server, cluster in values["hidden"]}
         self.gamma, self.next_share = values["gamma"], int(values["next_share"])
         self.phase, self._answered = int(values["phase"]), int(values["answered"])
         self._sent = {

@@ -108,10 +108,6 @@ class GrowingLocal:
         self.server.in_parts = wanted
 
     @property
-    def long_work(self) -> str:
-        return self.server.long_work
-
-    @property
     def busy(self) -> bool:
         return self.server.busy
 
@@ -165,7 +161,7 @@ class GrowingLocal:
         return arrays, values | {"types": self._clusters is None}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        if values.get("types") and self._clusters is not None:
+        if values["types"] and self._clusters is not None:
             self._grow(self._clusters)
         self.server.restore(arrays, values)
 
@@ -258,4 +254,4 @@ class GrowingUsers(GrowingLocal):
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         super().restore(arrays, values)
-        self.arrived, self.forgone = int(values["arrived"]), Beginning(*values.get("forgone", []))
+        self.arrived, self.forgone = int(values["arrived"]), Beginning(*values["forgone"])

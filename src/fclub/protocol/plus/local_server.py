@@ -28,7 +28,6 @@ from fclub.protocol.plus.messages import Digest, Shares
 from fclub.protocol.plus.outside import Outside
 from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.seam import (
-    CLUSTERS,
     NOTHING,
     OBSERVATIONS,
     Beginning,
@@ -50,7 +49,6 @@ class PlusLocal(Detecting):
     What was released and waits to be sent is `unsent`: no reward can be replaced meanwhile.
     """
 
-    long_work = CLUSTERS
     by_user: tuple[str, ...] = ()
     model = None
     """It has no types to serve from."""
@@ -299,7 +297,6 @@ class PlusLocal(Detecting):
         }
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        arrays = self._completed(arrays)
         if len(arrays["labels"]) == len(self.labels):
             for name, array in flatten(self.serving, "round.").items():
                 array[...] = arrays[name]
@@ -308,23 +305,13 @@ class PlusLocal(Detecting):
         self.releases.restore(inside("releases.", arrays), self.users)
         self.labels, self.joined, self.ids = arrays["labels"], arrays["joined"], list(values["ids"])
         self.alpha, self.told = values["alpha"], dict(values["told"])
-        self.variance = values.get("variance", self.variance)
+        self.variance = values["variance"]
         self.population = rebuild(self.population, arrays, "population.")
         self.outside.restore(arrays, values)
-        self.unanswered, self.unsent = bool(values["unanswered"]), bool(values.get("unsent"))
-        under_way = values.get("detection")
+        self.unanswered, self.unsent = bool(values["unanswered"]), bool(values["unsent"])
+        under_way = values["detection"]
         self._detection = under_way and Detection.restored(arrays, under_way, self.population)
         if self.clock is not None:
             self.clock.restore(values["clock"])
         self.numbering.restore(values["numbering"])
         self.rng.bit_generator.state = values["rng"]
-
-    def _completed(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        """What older files lack: squares are then those of rewards 0 and 1, nothing was learned."""
-        counts, centre = arrays["round.users.counts"], self.serving.centre
-        weight = 1.0 / self.rules.variance
-        lacking = {
-            "round.squares": max(centre, 1.0 - centre) ** 2 * counts,
-            "round.weight": np.full(len(counts), weight),
-        }
-        return lacking | flatten(self.population, "population.") | arrays

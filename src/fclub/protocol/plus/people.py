@@ -140,15 +140,14 @@ class People:
         return flatten(self.crowd, "crowd.") | self._fading() | {"labels": self.labels}
 
     def restore(self, arrays: dict[str, Any]) -> None:
-        """Older files have longer labels; in others nothing has faded yet."""
         if len(arrays["labels"]) == len(self):
             for name, array in flatten(self.crowd, "crowd.").items():
                 array[...] = arrays[name]
         else:
             self.crowd, self._room = with_room(rebuild(self.crowd, arrays, "crowd."))
         if self.kept < 1.0:
-            faded = "recent.counts" in arrays
+            faded = "recent.counts" in arrays  # else what was kept has not faded yet
             kept = rebuild(self.recent, arrays, "recent.") if faded else self.users.copy()
             self.recent, self._recent_room = with_room(kept)
-        self._types, self._types_room = with_room(Types(arrays["labels"].astype(np.int32)))
+        self._types, self._types_room = with_room(Types(arrays["labels"]))
         self._count_all()

@@ -251,23 +251,14 @@ class SlotReleases:
             arrays |= told | {"open.total": now.total}
         return arrays, values
 
-    def restore(self, arrays: dict[str, Any], values: dict[str, Any], users: int) -> None:
-        """Older files hold what was known of everybody when the period began."""
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.period, self.following, version, self.covered, self.began = map(int, values["slots"])
         self.adopt(version, arrays["centres"], arrays["shares"])
         self.before = self.open = None
         if "before.since" in arrays:
             kept = rebuild(Before.zeros(0, self.rules.dim), arrays, "before.")
             self.before, self._room = with_room(kept)
-        elif values.get("renewed"):
-            known = rebuild(Packed.zeros(0, self.rules.dim), arrays, "before.")
-            before = self._note_users(users)
-            before.since[:] = self.period
-            for noted, old in zip(before.users, known, strict=True):
-                noted[: len(old)] = old
-        elif self.plan.days > 0.0:
-            self._note_users(users)
-        if values.get("open") is not None:
+        if values["open"] is not None:
             slot, visits, users, version, following = map(int, values["open"])
             told = {"centres": arrays["open.centres"], "shares": arrays["open.shares"]}
             at = version, self.types._replace(**told), arrays["open.total"].copy()

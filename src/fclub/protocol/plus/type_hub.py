@@ -135,7 +135,7 @@ class TypeHub:
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.sums = {server: arrays[f"types{server}"] for server in values["servers"]}
-        self.frozen = {server: arrays[f"frozen{server}"] for server in values.get("frozen", [])}
+        self.frozen = {server: arrays[f"frozen{server}"] for server in values["frozen"]}
         self.version, self._asked = (
             int(values["version"]),
             {server: (phase, step) for server, (phase, step) in values["asked"]},

@@ -37,7 +37,6 @@ from fclub.protocol.seam import (
     NOTHING,
     OBSERVATIONS,
     TYPE,
-    TYPES,
     Beginning,
     LocalOverview,
     Outlook,
@@ -87,7 +86,7 @@ class TypeLocal(TypeServing):
     Where observations fade, sums are made of all nevertheless.
     """
 
-    in_parts, long_work = False, TYPES
+    in_parts = False
 
     def __init__(
         self,
@@ -367,7 +366,6 @@ class TypeLocal(TypeServing):
         }
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        """Older files know no parts."""
         self.people.restore(arrays)
         self._known, self._pass = None, None
         self._believe(rebuild(self.beliefs, arrays, "beliefs."))
@@ -377,8 +375,8 @@ class TypeLocal(TypeServing):
         )
         self.phase, self.step = int(values["phase"]), int(values["step"])
         self.sharing, self.unanswered = int(values["sharing"]), bool(values["unanswered"])
-        self.owing, self.asking, self.asking_next = values.get("asking", [False] * 3)
-        if values.get("following") is not None:
+        self.owing, self.asking, self.asking_next = values["asking"]
+        if values["following"] is not None:
             self._pass = Pass(rebuild(self.sums, arrays, "pass."), int(values["following"]))
         if self.clock is not None:
             self.clock.restore(values["clock"])

@@ -182,7 +182,7 @@ class UserGlobal(Gathering):
         self.types = rebuild(self.types, arrays, "released.")
         self.phase, self.version = int(values["phase"]), int(values["version"])
         self.told, self._heard = dict(values["told"]), bool(values["heard"])
-        self.used = dict(values.get("used", []))
+        self.used = dict(values["used"])
         self._centres = {version: arrays[f"centres{version}"] for version in values["kept"]}
         self._arrived = [
             Sums(*(arrays[f"arrived{number}.{name}"] for name in Sums._fields[:3]), *told)

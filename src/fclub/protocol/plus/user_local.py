@@ -276,4 +276,4 @@ class UserLocal(TypeLocal):
         super().restore(arrays, values)
         self.arrivals = int(values["arrivals"])
         if self.slots is not None:
-            self.slots.restore(inside("slots.", arrays), values, len(self.counts))
+            self.slots.restore(inside("slots.", arrays), values)

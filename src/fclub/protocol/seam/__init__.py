@@ -33,8 +33,6 @@ from fclub.protocol.seam.family import (
     Users,
 )
 from fclub.protocol.seam.servers import (
-    CLUSTERS,
-    TYPES,
     Clock,
     Gathering,
     GlobalServer,
@@ -46,11 +44,9 @@ from fclub.protocol.seam.servers import (
 __all__ = [
     "CHANGE",
     "CLUSTER",
-    "CLUSTERS",
     "NOTHING",
     "OBSERVATIONS",
     "TYPE",
-    "TYPES",
     "USERS",
     "VISITS_PER_USER",
     "Beginning",

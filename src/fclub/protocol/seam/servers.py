@@ -94,10 +94,6 @@ class LocalServer(Protocol):
     """Whether long work waits for `part`, instead of being done at once where it is due."""
 
     @property
-    def long_work(self) -> str:
-        """What its work is about, or "" if there is none for `part`: older logs know parts of some."""
-
-    @property
     def busy(self) -> bool:
         """Whether there is work for `part`."""
 
@@ -155,10 +151,6 @@ class LocalServer(Protocol):
     def state(self) -> State: ...
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None: ...
-
-
-CLUSTERS, TYPES = "clusters", "types"
-"""What the long work of a server is about."""
 
 
 def nothing() -> None:

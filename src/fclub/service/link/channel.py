@@ -327,8 +327,8 @@ class Channel:
         return self.counters() | texts | {"heard": self.heard.hex()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Older snapshots know no session: the next Hello begins the first one."""
-        if not state.get("session"):
+        """Before the first session there is nothing to take up."""
+        if not state["session"]:
             return
         self._set(int(state["session"]), bytes.fromhex(state["id"]))
         self.sent, self.received = int(state["sent"]), int(state["received"])

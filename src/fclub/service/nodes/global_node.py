@@ -363,7 +363,7 @@ class GlobalNode(Node):
         self.server = self._make_server(values.pop("invited"))
         for name, counters in values.pop("channels").items():
             self.peers[name].channel.restore(counters)
-        for name, incarnations in values.pop("incarnations", {}).items():
+        for name, incarnations in values.pop("incarnations").items():
             self.peers[name].incarnations = dict(incarnations)
         for name, counts in values.pop("communications").items():
             self.peers[name].communications = Communications(**counts)

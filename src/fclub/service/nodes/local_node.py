@@ -25,7 +25,7 @@ from fclub.errors import (
     UnknownDecision,
 )
 from fclub.protocol.messages import Message, encode
-from fclub.protocol.seam import CLUSTERS, TYPES, Bound, Family, LocalOverview, Place
+from fclub.protocol.seam import Bound, Family, LocalOverview, Place
 from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
@@ -83,13 +83,11 @@ class LocalNode(AssumingNode):
         ledger = family.ledger(seeded=False, keep=False)
         place = Place(name, self, noise, ledger, rng)
         self.server = family.local_server(place, family.users(0), live=True)
+        self.server.in_parts = True
         self.books = Books(ledger, store)
-        types, clusters = (int(store.get(key) or 0) for key in ("at_once", "clusters_at_once"))
-        self._at_once = {TYPES: types, CLUSTERS: max(types, clusters)}
         self.feedbacks = 0
         self.catalogue = Catalogue(store, family.shape.dim, keep=uniform > 0.0)
         self.books.compare(self._recover())
-        self.server.in_parts = True
         self.rows = store.users()
         if len(self.rows) < len(self.server.counts):
             self._gone = set(range(len(self.server.counts))) - set(self.rows.values())
@@ -278,11 +276,10 @@ class LocalNode(AssumingNode):
         return {"channel": self.channel.state()} | own | books
 
     def _take_up(self, values: dict[str, Any]) -> None:
-        self.feedbacks, self.era = int(values.pop("feedbacks")), int(values.pop("era", 0))
-        channel = values.pop("channel")
-        self.channel.restore(channel)
-        self.books.recover(values.pop("entries"), values.pop("messages", channel["sent"]))
-        if values.pop("paused", False):
+        self.feedbacks, self.era = int(values.pop("feedbacks")), int(values.pop("era"))
+        self.channel.restore(values.pop("channel"))
+        self.books.recover(values.pop("entries"), values.pop("messages"))
+        if values.pop("paused"):
             self._pause()
 
     def forget_user(self, user: str) -> Forgotten:
@@ -365,7 +362,6 @@ class LocalNode(AssumingNode):
             self.past.committed(changes)
 
     def _replay(self, kind: str, source: str, body: bytes) -> None:
-        self.server.in_parts = self.entry >= self._at_once.get(self.server.long_work, 0)
         match kind:
             case "user":
                 self.touched.add(self.server.add_user())

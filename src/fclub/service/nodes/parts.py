@@ -183,7 +183,7 @@ def settings_of(store: Path) -> LocalSettings:
         model = msgspec.json.decode(meta[SETTINGS], type=Model)
         return LocalSettings(model=model, store=str(store), name=json.loads(meta["name"]))
     except KeyError:
-        raise InvalidFile(f"{store} is not the store of a local server of this version") from None
+        raise InvalidFile(f"{store} is not the store of a local server that has started") from None
 
 
 def forget_user(store: Path, user: str) -> tuple[Forgotten, Ledger | None, bool]:
@@ -251,7 +251,7 @@ def _global_settings_of(store: Path) -> GlobalSettings:
         model = msgspec.json.decode(meta[SETTINGS], type=Model)
         return GlobalSettings(model=model, store=str(store), servers=json.loads(meta["servers"]))
     except KeyError:
-        raise InvalidFile(f"{store} is of an earlier version: start its server once") from None
+        raise InvalidFile(f"{store} is not the store of a server that has started") from None
 
 
 def _recovered(store: Store, make: Callable[[], AnyNode]) -> AnyNode:

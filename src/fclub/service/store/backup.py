@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fclub.errors import InvalidFile
 from fclub.service.store.lock import PRIVATE, Lock
-from fclub.service.store.store import MIGRATIONS, VERSION, is_store
+from fclub.service.store.store import SCHEMAS, VERSION, is_store, require_version
 
 INCARNATION_BYTES = 16
 
@@ -67,19 +67,17 @@ def describe(path: Path) -> dict[str, object]:
     require_store(path)
     try:
         with closing(read_only(path)) as connection:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
             kind = connection.execute("SELECT value FROM meta WHERE key = 'kind'").fetchone()
             (integrity,) = connection.execute("PRAGMA integrity_check").fetchone()
             (entry,) = connection.execute("SELECT coalesce(max(entry), 0) FROM log").fetchone()
+            require_version(connection, path)
     except sqlite3.Error as error:
         raise InvalidFile(f"{path} is not a store: {error}") from None
-    if kind is None or kind[0] not in MIGRATIONS:
+    if kind is None or kind[0] not in SCHEMAS:
         raise InvalidFile(f"{path} is not a store of fclub")
     if integrity != "ok":
         raise InvalidFile(f"{path} is damaged: {integrity}")
-    if version > VERSION or any(old not in MIGRATIONS[kind[0]] for old in range(version, VERSION)):
-        raise InvalidFile(f"{path} has store version {version}, expected {VERSION}")
-    return {"kind": kind[0], "version": version, "entry": entry, "bytes": path.stat().st_size}
+    return {"kind": kind[0], "version": VERSION, "entry": entry, "bytes": path.stat().st_size}
 
 
 def require_store(path: Path) -> None:

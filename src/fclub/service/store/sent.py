@@ -42,7 +42,7 @@ def read_sent(path: Path) -> list[Sent]:
             columns = "sequence, made, session, kind, clusters, observations"
             rows = store.execute(f"SELECT {columns} FROM sent ORDER BY sequence").fetchall()
     except sqlite3.Error as error:
-        raise InvalidFile(f"{path} is of an earlier version: start its server once ({error})") from None
+        raise InvalidFile(f"{path} does not hold a whole state: {error}") from None
     now = json.loads(begun[0])["session"] if begun else 0
     charged: dict[int, list[str]] = {}
     for frame, event in entries:

@@ -15,106 +15,50 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fclub.errors import InvalidFile, NotStored, OtherSettings
+from fclub.errors import InvalidFile, NotStored, OtherSettings, OtherStoreVersion
 from fclub.service.store.lock import PRIVATE, Lock
 
-VERSION = 10
+VERSION = 1
+APPLICATION = int.from_bytes(b"fclu", "big")
+"""What SQLite keeps in the head of a file to tell whose it is."""
+
 MAGIC = b"SQLite format 3\0"
 UNREADABLE = sqlite3.Error
 """What a damaged file raises."""
-
 
 _COMMON = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE log (entry INTEGER PRIMARY KEY, kind TEXT NOT NULL, source TEXT NOT NULL,
                   body BLOB NOT NULL, noise BLOB NOT NULL);
-CREATE TABLE outbox (peer TEXT, sequence INTEGER, frame BLOB NOT NULL, chain BLOB NOT NULL DEFAULT x'',
+CREATE TABLE outbox (peer TEXT, sequence INTEGER, frame BLOB NOT NULL, chain BLOB NOT NULL,
                      PRIMARY KEY (peer, sequence));
 CREATE TABLE confirmed (peer TEXT PRIMARY KEY, sequence INTEGER NOT NULL, chain BLOB NOT NULL);
 CREATE TABLE snapshot (entry INTEGER PRIMARY KEY, state BLOB NOT NULL);
 """
-_ROWS = """
-CREATE TABLE IF NOT EXISTS user_rows (row INTEGER NOT NULL, entry INTEGER NOT NULL,
-                                      state BLOB NOT NULL, PRIMARY KEY (row, entry)) WITHOUT ROWID;
-"""
 _LOCAL = """
 CREATE TABLE users (row INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE user_rows (row INTEGER NOT NULL, entry INTEGER NOT NULL, state BLOB NOT NULL,
+                        PRIMARY KEY (row, entry)) WITHOUT ROWID;
 CREATE TABLE decisions (id BLOB PRIMARY KEY, row INTEGER NOT NULL, item TEXT NOT NULL,
                         features BLOB NOT NULL, made REAL NOT NULL, reward REAL,
-                        era INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+                        era INTEGER NOT NULL, assumed INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+CREATE TABLE by_user (row INTEGER, decision BLOB, PRIMARY KEY (row, decision)) WITHOUT ROWID;
+CREATE TABLE offers (decision BLOB PRIMARY KEY, chance REAL NOT NULL, version INTEGER NOT NULL,
+                     body BLOB NOT NULL) WITHOUT ROWID;
+CREATE INDEX offers_by_version ON offers (version);
+CREATE TABLE items (id TEXT PRIMARY KEY, features BLOB NOT NULL, since INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE former (id TEXT, since INTEGER, until INTEGER NOT NULL, features BLOB NOT NULL,
+                     PRIMARY KEY (id, since)) WITHOUT ROWID;
+CREATE TABLE past (id TEXT PRIMARY KEY, row INTEGER NOT NULL, reward REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX past_by_row ON past (row);
 CREATE TABLE sent (sequence INTEGER PRIMARY KEY, made REAL NOT NULL, kind TEXT NOT NULL,
                    clusters INTEGER NOT NULL, observations INTEGER NOT NULL, body TEXT NOT NULL,
-                   session INTEGER NOT NULL DEFAULT 0);
+                   session INTEGER NOT NULL);
 CREATE TABLE ledger (entry INTEGER PRIMARY KEY, made REAL NOT NULL, frame INTEGER NOT NULL,
                      event TEXT NOT NULL);
 """
-_BY_ROW = "CREATE INDEX IF NOT EXISTS decisions_by_row ON decisions (row);"
-_BY_USER = """
-CREATE TABLE by_user (row INTEGER, decision BLOB, PRIMARY KEY (row, decision)) WITHOUT ROWID;
-"""
-_SHOP = """
-CREATE TABLE IF NOT EXISTS items (id TEXT PRIMARY KEY, features BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS past (id TEXT PRIMARY KEY, row INTEGER NOT NULL, reward REAL NOT NULL)
-    WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS past_by_row ON past (row);
-"""
-_SINCE = """
-ALTER TABLE decisions ADD COLUMN assumed INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE items ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
-"""
-_OFFERS = """
-CREATE TABLE offers (decision BLOB PRIMARY KEY, chance REAL NOT NULL, version INTEGER NOT NULL,
-                     body BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE former (id TEXT, since INTEGER, until INTEGER NOT NULL, features BLOB NOT NULL,
-                     PRIMARY KEY (id, since)) WITHOUT ROWID;
-"""
-_VERSIONS = "CREATE INDEX offers_by_version ON offers (version);"
-SCHEMAS = {
-    "local": _COMMON + _LOCAL + _BY_USER + _SHOP + _SINCE + _OFFERS + _VERSIONS + _ROWS,
-    "global": _COMMON,
-}
-
-_FIRST_GENERATOR = json.dumps(np.random.default_rng(0).bit_generator.state, sort_keys=True)
-_SESSIONS = """
-DELETE FROM outbox;
-ALTER TABLE outbox ADD COLUMN chain BLOB NOT NULL DEFAULT x'';
-CREATE TABLE confirmed (peer TEXT PRIMARY KEY, sequence INTEGER NOT NULL, chain BLOB NOT NULL);
-"""
-_ERAS = """
-ALTER TABLE decisions ADD COLUMN era INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE sent ADD COLUMN session INTEGER NOT NULL DEFAULT 0;
-"""
-_TO_BY_USER = """
-INSERT INTO by_user SELECT row, id FROM decisions ORDER BY row, id;
-INSERT INTO meta SELECT 'by_user_until', coalesce(hex(substr(max(id), 1, 8)) || 'FFFFFFFFFFFFFFFF', '')
-    FROM decisions;
-DROP INDEX IF EXISTS decisions_by_row;
-"""
-MIGRATIONS: dict[str, dict[int, str]] = {
-    "local": {
-        2: f"INSERT INTO meta VALUES ('generator', '{_FIRST_GENERATOR}');",
-        3: _BY_ROW,
-        4: _SHOP,
-        5: _SESSIONS + _ERAS,
-        6: _SINCE + _OFFERS,
-        7: _ROWS + "INSERT OR REPLACE INTO meta SELECT 'at_once', coalesce(max(entry), 0) FROM log;",
-        8: "INSERT INTO meta SELECT 'clusters_at_once', coalesce(max(entry), 0) FROM log;",
-        9: _BY_USER + _TO_BY_USER + _VERSIONS,
-    },
-    "global": {2: "", 3: "", 4: "", 5: _SESSIONS, 6: "", 7: "", 8: "", 9: ""},
-}
-"""Script v takes a store from version v to v+1; `SCHEMAS` is always the newest version.
-
-Version 1 was never released. It did not account for what it sent, so nothing leads from it. Version 2
-did not keep the state of its generator, which always began at seed 0. Version 3 left what it deleted
-on free pages. Version 4 had no catalogue and no past data. Version 5 knew no sessions: the first one
-sends again what its outbox held. Version 6 kept neither what was on offer nor items that were replaced.
-Version 7 kept every state as a whole, and detected within the entry that called for it: entries up to
-`at_once` are replayed so. Version 8 still did so where it detected clusters: `clusters_at_once`.
-Version 9 had an index of decisions by user.
-"""
+SCHEMAS = {"local": _COMMON + _LOCAL, "global": _COMMON}
+"""Tables by kind of server. From the first release on, a new version comes with a migration."""
 
 DROP_EVERY = 50
 """How many log entries come between two portions of superfluous ones that are dropped."""
@@ -229,6 +173,22 @@ def read_meta(path: Path) -> dict[str, str]:
         raise InvalidFile(f"{path} is not a store: {error}") from None
 
 
+def require_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that this version of the package does not read, with what to do."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION:
+        raise OtherStoreVersion(
+            f"{path} is not a store of fclub, or of one before its first release: go on with the "
+            "version that made it, or begin with a new store, which spends a budget of its own"
+        )
+    if version != VERSION:
+        raise OtherStoreVersion(
+            f"{path} has store version {version}, expected {VERSION}: run the version of fclub that "
+            f"made it, or restore a backup of store version {VERSION}"
+        )
+
+
 class Store:
     """The file of one node, which one process at a time may open and only its owner may read.
 
@@ -271,26 +231,15 @@ class Store:
         return connection
 
     def _prepare(self) -> None:
-        """Create the schema in a new file, migrate an old one, refuse a foreign or newer one."""
-        (version,) = self._writer.execute("PRAGMA user_version").fetchone()
-        tables = self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if version == 0 and tables == 0:
-            self._script(
-                SCHEMAS[self.kind] + f"INSERT INTO meta VALUES ('kind', '{self.kind}');", VERSION
-            )
+        """Create the schema in a new file; refuse one of another version, or of another server."""
+        if not self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            own = f"INSERT INTO meta VALUES ('kind', '{self.kind}');"
+            head = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+            self._writer.executescript(f"BEGIN; {SCHEMAS[self.kind]} {own} {head} COMMIT;")
             return
-        scripts = MIGRATIONS[self.kind]
-        if version > VERSION or any(old not in scripts for old in range(version, VERSION)):
-            raise InvalidFile(f"{self.path} has store version {version}, expected {VERSION}")
-        for old in range(version, VERSION):
-            self._script(scripts[old], old + 1)
-        if version < 4:  # what older versions have deleted may still be on free pages
-            self._writer.execute("VACUUM")
+        require_version(self._writer, self.path)
         if self.get("kind") != self.kind:
             raise InvalidFile(f"{self.path} is the store of a {self.get('kind')} server")
-
-    def _script(self, sql: str, version: int) -> None:
-        self._writer.executescript(f"BEGIN; {sql} PRAGMA user_version = {version}; COMMIT;")
 
     def write(self, statements: list[Statement]) -> None:
         """All of them or none, on disk when this returns."""
