@@ -216,7 +216,7 @@ class Drill:
             "observations neither released nor waiting": abs(own - released - waiting),
             "messages not written down": abs(node.books.sent - lines),
             "messages missing in the ledger": node.books.unaccounted(),
-            "messages not confirmed": node.channel.sent - node.channel.confirmed,
+            "messages not confirmed": node.sessions.channel.sent - node.sessions.channel.confirmed,
             "items not as acknowledged": self._misplaced(node),
             "decisions that cannot be exported": rewarded - self._exported(node),
         }

@@ -75,7 +75,7 @@ def serve(world: World, store: Path, rounds: int, uniform: float, seed: int) -> 
     for t in range(rounds):
         user, offer = world.visit(rng)
         shown = node.recommend(f"user-{user}", world.items[offer], [ids[k] for k in offer], known=True)
-        node.feedback(shown.id, world.reward(rng, user, int(offer[shown.index])))
+        node.rewards.feedback(shown.id, world.reward(rng, user, int(offer[shown.index])))
         if t % COMMIT_EVERY == COMMIT_EVERY - 1:
             node.commit()
     node.commit()

@@ -128,7 +128,7 @@ class RestoreDrill(Drill):
             "observations that count twice": max(0, released - self.attempted[node.name]),
             "offences": peer.offences,
             "messages missing in the ledger": node.books.unaccounted(),
-            "an old store that does not know it": int(behind != (node.era > 0)),
+            "an old store that does not know it": int(behind != (node.sessions.era > 0)),
         }
         if ledger is not None and behind:
             lost = [name for name in ledger.streams if "/lost/" in name]

@@ -34,7 +34,7 @@ import msgspec
 import numpy as np
 
 from fclub.service.fleet import Server
-from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.local_node import Agree, LocalNode
 from fclub.service.nodes.parts import local_node
 from fclub.service.settings import LocalSettings, Model
 from load import DIM, crowd_visit, latencies, throughput, timed_crowd_visit  # type: ignore[import-not-found]
@@ -111,10 +111,10 @@ def fill(path: Path, model: Model, users: int) -> None:
 
 def _snapshot(node: LocalNode) -> None:
     """All rows, a portion in a transaction."""
-    node._begin_saving()
+    node.journal.begin_saving()
     more = True
     while more:
-        more = node.save_some(PORTION)
+        more = node.journal.save_some(PORTION)
         node.store.write(node.take().statements)
 
 
@@ -178,7 +178,7 @@ def steps(path: Path, policy: str, users: int, visits: int, every: int) -> dict[
     """
     model = model_of(policy, users, every)
     node = local_node(LocalSettings(model=model, name="bench", store=str(path)))
-    node._go_on()
+    Agree().apply(node)
     times: dict[str, list[float]] = {}
 
     def timed(name: str, do: Callable[..., Any], *arguments: Any) -> Any:
@@ -193,12 +193,12 @@ def steps(path: Path, policy: str, users: int, visits: int, every: int) -> dict[
         items /= 1.001 * np.linalg.norm(items, axis=1, keepdims=True)
         user = f"user-{rng.integers(users)}"
         shown = timed("recommend", node.recommend, user, items, ids)
-        timed("feedback", node.feedback, shown.id, float(rng.random() < 0.5))
+        timed("feedback", node.rewards.feedback, shown.id, float(rng.random() < 0.5))
         if visit % 8 == 0:
             part = timed("take a part", node.part)
             if part is not None:
                 timed("work", part)
-            timed("rows of a snapshot", node.save_some)
+            timed("rows of a snapshot", node.journal.save_some)
             changes = node.take()
             timed("statements", node.store.stage, changes.statements)
             node.store.commit()

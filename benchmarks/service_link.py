@@ -59,7 +59,7 @@ async def measure(folder: Path, broker: AnyBroker, uploads: int, replicas: int) 
             await asyncio.gather(*(runner.commit() for runner in runners[1:]))
             await until(lambda: all(_flows(node) for node in nodes))
     await asyncio.gather(*(runner.commit() for runner in runners[1:]))
-    await until(lambda: all(n.channel.sent == n.channel.confirmed for n in nodes))
+    await until(lambda: all(n.sessions.channel.sent == n.sessions.channel.confirmed for n in nodes))
     seconds = time.monotonic() - start
     applied = hub.communications.uploads
     for runner in runners:
@@ -69,7 +69,10 @@ async def measure(folder: Path, broker: AnyBroker, uploads: int, replicas: int) 
 
 def _flows(node: LocalNode) -> bool:
     """Not too much is on the way, and no plan is awaited: while it is, uploads are held."""
-    return not node.server.unanswered and node.channel.sent - node.channel.confirmed < 4 * BURST
+    return (
+        not node.server.unanswered
+        and node.sessions.channel.sent - node.sessions.channel.confirmed < 4 * BURST
+    )
 
 
 async def until(condition: Callable[[], bool]) -> None:

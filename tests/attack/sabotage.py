@@ -26,7 +26,7 @@ from fclub.protocol.plus.slots import SlotReleases
 from fclub.protocol.plus.type_messages import Release
 from fclub.protocol.plus.user_local import UserLocal
 from fclub.protocol.servers import LocalServer
-from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.global_node import GlobalSessions
 from fclub.service.nodes.local_node import LocalNode
 
 Sabotage = Callable[[pytest.MonkeyPatch], None]
@@ -163,7 +163,7 @@ def released_again_after_a_rollback(patch: pytest.MonkeyPatch) -> None:
 def slots_used_again_after_a_rollback(patch: pytest.MonkeyPatch) -> None:
     """Every process is granted every slot, and an old store believes that it has used none."""
     patch.setattr(SlotReleases, "forgo", lambda self, used, users, visits: None)
-    patch.setattr(GlobalNode, "_used", lambda self, peer: 0)
+    patch.setattr(GlobalSessions, "used", lambda self, peer: 0)
 
 
 def forgone_slots_not_charged(patch: pytest.MonkeyPatch) -> None:

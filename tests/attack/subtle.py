@@ -27,9 +27,9 @@ from fclub.protocol.plus.slots import SlotReleases
 from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.plus.type_messages import Release
 from fclub.protocol.plus.user_local import UserLocal
-from fclub.service.nodes.agreeing import AgreeingNode
+from fclub.service.nodes import local_node as log
 from fclub.service.nodes.handshake import Handshake
-from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.local_node import LocalNode, LocalSessions
 
 slots: Any = import_module(SlotReleases.__module__)
 _add = slots.add_contributions
@@ -252,24 +252,22 @@ def slots_without_a_grant(patch: pytest.MonkeyPatch) -> None:
     """A server that has used a slot knows that: why ask."""
 
     def at_once(self: Any) -> bool:
-        server = self.server.slotted
+        server = self.node.server.slotted
         slot = None if server is None or self.paused else server.due_slot()
         if slot is not None:
-            server.release(slot)
-            self._log("slot", "", str(slot).encode())
+            self.journal.do(log.Release(slot))
         return False
 
-    for kind in (AgreeingNode, LocalNode):
-        patch.setattr(kind, "_ask_for_slot", at_once)
+    patch.setattr(LocalSessions, "ask_for_slot", at_once)
 
 
 def count_in_a_nonce(patch: pytest.MonkeyPatch) -> None:
     """The random number of a Hello ends with the number of likes."""
-    hello, ask = AgreeingNode.hello, Handshake.ask
+    hello, ask = LocalSessions.hello, Handshake.ask
     liked = {"now": 0}
 
     def counted(self: Any) -> None:
-        moment = getattr(getattr(self.server, "server", None), "users", None)
+        moment = getattr(getattr(self.node.server, "server", None), "users", None)
         liked["now"] = 0 if moment is None else int(np.count_nonzero(moment.moment[:, -1] > 0.0))
         hello(self)
 
@@ -278,7 +276,7 @@ def count_in_a_nonce(patch: pytest.MonkeyPatch) -> None:
         number = self._number[:-1] + bytes([liked["now"]])
         return _again(self, name, number, record)
 
-    patch.setattr(AgreeingNode, "hello", counted)
+    patch.setattr(LocalSessions, "hello", counted)
     patch.setattr(Handshake, "ask", told)
 
 
@@ -297,7 +295,7 @@ def likes_in_the_log(patch: pytest.MonkeyPatch) -> None:
     def told(self: Any, message: Message) -> None:
         send(self, message)
         likes = int((self.server.server.users.moment[:, -1] > 0.0).sum())
-        self.changes.notices.append(f"a release of {likes} contented users")
+        self.journal.changes.notices.append(f"a release of {likes} contented users")
 
     patch.setattr(LocalNode, "to_global", told)
 

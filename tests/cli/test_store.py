@@ -67,9 +67,9 @@ def test_a_backup_of_a_running_server_is_whole_and_comes_back(tmp_path: Path) ->
     assert node.incarnation != before
     assert int(node.server.counts.sum()) == observations
     pump.run()
-    assert node.handshake.standing.state == AGREED
-    assert not node.marked, "the new session takes the mark away"
-    assert node.era == 1
+    assert node.sessions.handshake.standing.state == AGREED
+    assert not node.sessions.marked, "the new session takes the mark away"
+    assert node.sessions.era == 1
     pump.close()
 
 
@@ -83,8 +83,8 @@ def test_a_restored_global_server_goes_on(tmp_path: Path) -> None:
     assert pump.hub.troubles().keys() == {"s0"}
     pump.run()
     assert not pump.hub.troubles()
-    assert pump.locals["s0"].channel.ordinal == 2
-    assert pump.locals["s0"].era == 0
+    assert pump.locals["s0"].sessions.channel.ordinal == 2
+    assert pump.locals["s0"].sessions.era == 0
     pump.hub.store.close()
     pump.hub = pump.open_hub()
     assert not pump.hub.troubles()

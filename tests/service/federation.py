@@ -44,20 +44,20 @@ class Pump:
     def open_hub(self) -> GlobalNode:
         store = str(self.path / "global.db")
         node = global_node(GlobalSettings(model=self.model, store=store, servers=self.names))
-        node.connected()
+        node.sessions.connected()
         return node
 
     def open_local(self, name: str) -> LocalNode:
         settings = LocalSettings(model=self.model, name=name, store=str(self.path / f"{name}.db"))
         node = local_node(settings, self.noise, np.random.default_rng(0))
-        node.connected()
+        node.sessions.connected()
         return node
 
     def commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
         """Work that is due is done first, and snapshots are written to the end."""
         while (part := node.part()) is not None:
             part()
-        while node.save_some():
+        while node.journal.save_some():
             pass
         changes = node.take()
         if changes.statements:
@@ -85,7 +85,7 @@ class Pump:
     def come_back(self, name: str) -> None:
         """Its wire is there again: both ends send again what is not confirmed."""
         self.away.discard(name)
-        self.locals[name].connected()
+        self.locals[name].sessions.connected()
         self.run()
 
     def close(self) -> None:
@@ -95,8 +95,8 @@ class Pump:
     def restart(self, snapshot: bool) -> None:
         """Every node is opened again from its store, with a snapshot of two of them or without."""
         if snapshot:
-            self.locals["s0"].snapshot()
-            self.hub.snapshot()
+            self.locals["s0"].journal.snapshot()
+            self.hub.journal.snapshot()
             self.run()
         self.close()
         self.hub = self.open_hub()
@@ -167,7 +167,7 @@ def play(pump: Pump, environment: Synthetic, rounds: int) -> list[int]:
         ids = [str(k) for k in range(len(items))]
         decision = node.recommend(name_of(user), items, ids)
         pump.run()
-        node.feedback(decision.id, reward(decision.index))
+        node.rewards.feedback(decision.id, reward(decision.index))
         pump.run()
         choices.append(decision.index)
     return choices

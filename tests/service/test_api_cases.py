@@ -55,17 +55,29 @@ def state(node: LocalNode) -> tuple[object, ...]:
     """Everything a request can change, in memory and on disk, once the federation is silent."""
     read = node.store.reader.execute
     wait_for(lambda: not node.busy)
-    wait_for(lambda: node.channel.sent == node.channel.confirmed and not node.server.unanswered)
+    wait_for(
+        lambda: (
+            node.sessions.channel.sent == node.sessions.channel.confirmed and not node.server.unanswered
+        )
+    )
     last = (
         "SELECT coalesce(max(entry), 0) FROM (SELECT entry FROM log UNION SELECT entry FROM snapshot)"
     )
-    wait_for(lambda: read(last).fetchone() == (node.entry,))
+    wait_for(lambda: read(last).fetchone() == (node.journal.entry,))
     arrays, values = node.server.state()
     stored = [read(f"SELECT count(*) FROM {table}").fetchone() for table in TABLES]
     offer = node.catalogue.offer()
     shelf = list(offer.ids), offer.items.tobytes(), offer.there.tobytes()
     contents = {name: array.tobytes() for name, array in arrays.items()}
-    return contents, values, node.rows.copy(), node.entry, node.channel.counters(), stored, shelf
+    return (
+        contents,
+        values,
+        node.rows.copy(),
+        node.journal.entry,
+        node.sessions.channel.counters(),
+        stored,
+        shelf,
+    )
 
 
 class Fuzz:

@@ -56,9 +56,9 @@ def test_every_message_has_its_entries_in_its_own_transaction(
     def watched(one: Any) -> Any:
         nonlocal seen
         if one is node:
-            sql = [sql for sql, _ in node.changes.statements]
+            sql = [sql for sql, _ in node.journal.changes.statements]
             frames = sum("INTO outbox" in statement for statement in sql)
-            entries = [row for text, row in node.changes.statements if "INTO ledger" in text]
+            entries = [row for text, row in node.journal.changes.statements if "INTO ledger" in text]
             assert len({frame for _, _, frame, _ in entries}) == frames
             seen += frames
         return commit(one)
@@ -90,7 +90,7 @@ def test_a_restart_at_any_moment_gives_the_same_ledger(tmp_path: Path) -> None:
     for step in range(8):
         play(pump, environment, 12)
         if step % 3 == 1:
-            pump.locals["s0"].snapshot()
+            pump.locals["s0"].journal.snapshot()
             pump.run()
         before = privacy_view(pump.locals["s0"].books)
         pump.close()
@@ -116,7 +116,7 @@ def test_a_restart_at_any_moment_gives_the_same_ledger(tmp_path: Path) -> None:
 def test_a_ledger_that_was_tampered_with_is_noticed(tmp_path: Path, sql: str, snapshot: bool) -> None:
     pump, environment = federation(tmp_path, PRIVATE, 30)
     if snapshot:
-        pump.locals["s0"].snapshot()
+        pump.locals["s0"].journal.snapshot()
         pump.run()
         play(pump, environment, 30)
     pump.close()
@@ -223,7 +223,7 @@ def test_a_store_without_a_ledger_is_named(tmp_path: Path) -> None:
     settings = local_settings(tmp_path, model=Model(policy="fclub-dc", dim=DIM))
     node = local_node(settings)
     assert privacy_view(node.books).claimed is None
-    assert node.channel.peer == GLOBAL
+    assert node.sessions.channel.peer == GLOBAL
     node.store.close()
     with pytest.raises(InvalidFile, match="no ledger"):
         read_books(tmp_path / "local.db")

@@ -96,7 +96,7 @@ def play(pump: Pump, rounds: int, users: int = 8) -> None:
         node = pump.locals[f"s{world.server_of[user]}"]
         decision = node.recommend(name_of(user), items, [str(k) for k in range(len(items))])
         pump.run()
-        node.feedback(decision.id, world.feedback(decision.index).reward)
+        node.rewards.feedback(decision.id, world.feedback(decision.index).reward)
         pump.run()
 
 
@@ -139,7 +139,7 @@ def test_own_and_others_data_add_up_to_the_estimate(pump: Pump) -> None:
 
 def test_counts_of_servers_survive_a_restart(pump: Pump) -> None:
     before = {name: peer.communications for name, peer in pump.hub.peers.items()}
-    pump.hub.snapshot()
+    pump.hub.journal.snapshot()
     pump.run()
     pump.hub.store.close()
     pump.hub = pump.open_hub()

@@ -44,7 +44,7 @@ def federation(path: Path, policy: str, rounds: int = 40) -> Pump:
         node = pump.locals[f"s{environment.server_of[user]}"]
         decision = node.recommend(name_of(user), items, [f"item-{k}" for k in range(len(items))])
         pump.run()
-        node.feedback(decision.id, reward(decision.index))
+        node.rewards.feedback(decision.id, reward(decision.index))
         pump.run()
     return pump
 
@@ -166,7 +166,7 @@ def test_lost_and_shuffled_messages_heal(tmp_path: Path, policy: str) -> None:
     play(pump, environment, 60)
     waiting = [data for _, data in node.store.outbox(GLOBAL)]
     assert len(waiting) > 2
-    while applied.received < node.channel.sent:
+    while applied.received < node.sessions.channel.sent:
         before, received = state(pump), applied.received
         frames = [data for data in waiting if rng.random() < 0.7]
         for k in rng.permutation(len(frames)):

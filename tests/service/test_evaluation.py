@@ -87,7 +87,7 @@ def test_a_restart_draws_nothing_again(tmp_path: Path) -> None:
     node, (ids, items) = local_node(settings), rows_of(5)
     for t in range(40):
         shown = node.recommend(f"u{t % 3}", items, ids)
-        node.feedback(shown.id, float(t % 2))
+        node.rewards.feedback(shown.id, float(t % 2))
     node.commit()
     before = stored(node), {k: v.tobytes() for k, v in node.server.state()[0].items()}
     node.store.close()

@@ -126,8 +126,8 @@ def test_old_decisions_are_forgotten_portion_by_portion(tmp_path: Path) -> None:
     assert not node.forget(now - 60.0)
     for decision in (old[0], old[-1]):
         with pytest.raises(UnknownDecision):
-            node.feedback(decision, 1.0)
-    assert node.feedback(young, 1.0)
+            node.rewards.feedback(decision, 1.0)
+    assert node.rewards.feedback(young, 1.0)
     pump.close()
 
 
@@ -141,7 +141,7 @@ def test_a_server_that_waits_for_a_plan_can_be_stopped_and_started(tmp_path: Pat
     play(pump, environment, 40)
     node = pump.locals["s0"]
     assert node.server.staged is not None
-    node.snapshot()
+    node.journal.snapshot()
     pump.run()
     node.store.close()
     pump.locals["s0"] = pump.open_local("s0")

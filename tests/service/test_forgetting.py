@@ -107,11 +107,11 @@ def test_a_long_history_leaves_nothing_either(tmp_path: Path) -> None:
         items = np.array([item["features"] for item in offer(rng)])
         decision = node.recommend(user, items, [f"item-{t}-{k}" for k in range(5)])
         if t % 3:
-            node.feedback(decision.id, 1.0)
+            node.rewards.feedback(decision.id, 1.0)
         if t % 7 == 0:
             seen.append(items[decision.index].tobytes())
         if t % 500 == 499:
-            node.snapshot()
+            node.journal.snapshot()
         if t % 20 == 19:
             commit(node)
     node.forget_user(NAME)
@@ -152,7 +152,7 @@ def learn(node: LocalNode, rounds: int, seed: int = 0) -> None:
     for t in range(rounds):
         items = np.array([item["features"] for item in offer(rng)])
         decision = node.recommend(f"user-{t % 3}", items, list("abcde"))
-        node.feedback(decision.id, float(rng.random() < 0.5))
+        node.rewards.feedback(decision.id, float(rng.random() < 0.5))
         commit(node)
 
 
@@ -179,7 +179,7 @@ def test_a_decision_that_is_not_deleted_on_disk_yet_is_unknown_too(tmp_path: Pat
     node.decisions.delete_user(0, Changes())
     node.forget_user("eve")
     with pytest.raises(Exception, match="no decision"):
-        node.feedback(decision.id, 1.0)
+        node.rewards.feedback(decision.id, 1.0)
     node.store.close()
 
 

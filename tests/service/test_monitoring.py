@@ -24,7 +24,10 @@ UNITS = ("ms", "milliseconds", "microseconds", "minutes", "kb", "mb", "kilobytes
 
 def settled(node: Any) -> bool:
     """Whether both sides agree where they stand, and have heard all that was sent."""
-    return bool(node.handshake.standing.state == AGREED and node.channel.sent == node.channel.confirmed)
+    return bool(
+        node.sessions.handshake.standing.state == AGREED
+        and node.sessions.channel.sent == node.sessions.channel.confirmed
+    )
 
 
 def samples(text: str) -> dict[str, Sample]:

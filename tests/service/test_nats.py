@@ -69,7 +69,7 @@ class NatsFederation(Pump):
 
     def _settled(self) -> bool:
         """Nobody waits for an answer, and no detection runs: a simulation has it done at once."""
-        if any(n.busy or n.handshake.standing.state != AGREED for n in self.locals.values()):
+        if any(n.busy or n.sessions.handshake.standing.state != AGREED for n in self.locals.values()):
             return False
         return all(c.confirmed == c.sent for r in self.runners.values() for c in r.node.channels)
 
@@ -91,7 +91,7 @@ async def replay(
         node = federation.locals[name]
         decision = node.recommend(name_of(user), items, [str(k) for k in range(len(items))])
         await federation.runners[name].commit()
-        node.feedback(decision.id, reward(decision.index))
+        node.rewards.feedback(decision.id, reward(decision.index))
         await federation.quiet()
         choices.append(decision.index)
     await federation.stop()

@@ -35,7 +35,7 @@ def regrets(pump: Pump, environment: Synthetic, users: set[int], rounds: int) ->
         shown = node.recommend(name_of(user), items, [str(k) for k in range(len(items))])
         outcome = environment.feedback(shown.index)
         pump.run()
-        node.feedback(shown.id, outcome.reward)
+        node.rewards.feedback(shown.id, outcome.reward)
         pump.run()
         lost[user].append(outcome.regret)
     return lost

@@ -196,7 +196,7 @@ def test_newcomers_may_come_at_any_time(tmp_path: Path) -> None:
         if environment.server_of[user] == 0:
             node = pump.locals["s0"]
             shown = node.recommend(name_of(user), items, list("abcde"))
-            node.feedback(shown.id, reward(shown.index))
+            node.rewards.feedback(shown.id, reward(shown.index))
             pump.run()
     assert not pump.locals["s1"].rows
     play(pump, environment, 100)

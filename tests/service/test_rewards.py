@@ -13,9 +13,8 @@ import pytest
 from fclub import AsyncClient, Client
 from fclub.client import Observation
 from fclub.errors import CannotReplace, InvalidFile, InvalidSetting, OtherReward, RequestFailed
-from fclub.service.nodes.assuming import ASSUMED
 from fclub.service.nodes.importing import learn_offline
-from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.local_node import ASSUMED, LocalNode
 from fclub.service.nodes.parts import check_store, local_node
 from fclub.service.serve import local_app
 from fclub.service.settings import Feedback, LocalSettings, Model, load_settings
@@ -122,10 +121,10 @@ def test_what_never_comes_counts_as_declared_and_a_restart_knows(tmp_path: Path)
     settings = local_settings(tmp_path)
     node = local_node(settings)
     answered, *silent = shown_to(node, "ann", 120)
-    node.feedback(answered, 1.0)
+    node.rewards.feedback(answered, 1.0)
     node.commit()
-    assert not node.assume(before=1.0, reward=0.25), "they are not old enough"
-    while node.assume(LATER, 0.25):
+    assert not node.rewards.assume(before=1.0, reward=0.25), "they are not old enough"
+    while node.rewards.assume(LATER, 0.25):
         node.commit()
     assert node.server.counts.tolist() == [120]
     sources = "SELECT source, count(*) FROM log WHERE kind = 'observe' GROUP BY source ORDER BY source"
@@ -134,7 +133,7 @@ def test_what_never_comes_counts_as_declared_and_a_restart_knows(tmp_path: Path)
     node.store.close()
     again = local_node(settings)
     assert state_of(again) == before
-    assert not again.assume(LATER, 0.25)
+    assert not again.rewards.assume(LATER, 0.25)
     found = [again.decisions.find(bytes.fromhex(key)) for key in silent]
     assert {(one.reward, bool(one.assumed)) for one in found if one} == {(0.25, True)}
     again.store.close()
@@ -147,14 +146,14 @@ def test_the_real_reward_replaces_an_assumed_one(tmp_path: Path) -> None:
     node = local_node(settings)
     late, same = shown_to(node, "ann", 2)
     node.commit()
-    node.assume(LATER, 0.0)
-    assert node.feedback(late, 1.0)
-    assert node.feedback(same, 0.0)
+    node.rewards.assume(LATER, 0.0)
+    assert node.rewards.feedback(late, 1.0)
+    assert node.rewards.feedback(same, 0.0)
     node.commit()
-    assert not node.feedback(late, 1.0)
-    assert not node.feedback(same, 0.0)
+    assert not node.rewards.feedback(late, 1.0)
+    assert not node.rewards.feedback(same, 0.0)
     with pytest.raises(OtherReward):
-        node.feedback(late, 0.0)
+        node.rewards.feedback(late, 0.0)
     assert node.server.counts.tolist() == [2]
     moment, before = node.server.stored(0).moment, state_of(node)
     node.store.close()
@@ -163,8 +162,8 @@ def test_the_real_reward_replaces_an_assumed_one(tmp_path: Path) -> None:
     again.store.close()
     other = local_node(local_settings(tmp_path, store=str(tmp_path / "other.db")))
     first, second = shown_to(other, "ann", 2)
-    other.feedback(first, 1.0)
-    other.feedback(second, 0.0)
+    other.rewards.feedback(first, 1.0)
+    other.rewards.feedback(second, 0.0)
     np.testing.assert_allclose(other.server.stored(0).moment, moment, atol=1e-12)
     other.store.close()
 
@@ -176,14 +175,14 @@ def test_the_real_reward_of_a_user_among_many_is_in_later_snapshots(tmp_path: Pa
     node = local_node(settings)
     late, *_ = (shown_to(node, user)[0] for user in ("ann", "bob", "eve"))
     node.commit()
-    node.assume(LATER, 0.0)
-    node.snapshot()
+    node.rewards.assume(LATER, 0.0)
+    node.journal.snapshot()
     node.commit()
-    assert node.feedback(late, 1.0)
+    assert node.rewards.feedback(late, 1.0)
     node.commit()
     for _ in range(2):
         before = state_of(node)
-        node.snapshot()
+        node.journal.snapshot()
         node.commit()
         node.store.close()
         node = local_node(settings)
@@ -200,13 +199,13 @@ def test_it_is_refused_where_learning_it_has_sent_it(tmp_path: Path) -> None:
         (late,) = shown_to(node, "ann")
         pump.run()
         sent = node.books.sent
-        node.assume(LATER, 0.0)
+        node.rewards.assume(LATER, 0.0)
         while (part := node.part()) is not None:
             part()
         if node.books.sent > sent:
             refused += 1
             with pytest.raises(CannotReplace, match="has sent messages since"):
-                node.feedback(late, 1.0)
+                node.rewards.feedback(late, 1.0)
         pump.run()
     assert refused
     pump.close()
@@ -216,14 +215,14 @@ def test_it_is_refused_once_messages_were_sent(tmp_path: Path) -> None:
     node = local_node(local_settings(tmp_path))
     late, same = shown_to(node, "ann", 2)
     node.commit()
-    node.assume(LATER, 0.0)
+    node.rewards.assume(LATER, 0.0)
     node.commit()
     node.books.sent += 1
     before = state_of(node)
     with pytest.raises(CannotReplace, match="has sent messages since"):
-        node.feedback(late, 1.0)
+        node.rewards.feedback(late, 1.0)
     assert state_of(node) == before
-    assert node.feedback(same, 0.0), "the same reward changes nothing"
+    assert node.rewards.feedback(same, 0.0), "the same reward changes nothing"
     node.store.close()
 
 
@@ -231,9 +230,9 @@ def test_the_printed_policy_cannot_take_it_back(tmp_path: Path) -> None:
     node = local_node(local_settings(tmp_path, model=Model(dim=DIM, policy="fclub-dc")))
     (late,) = shown_to(node, "ann")
     node.commit()
-    node.assume(LATER, 0.0)
+    node.rewards.assume(LATER, 0.0)
     with pytest.raises(CannotReplace, match="printed algorithm"):
-        node.feedback(late, 1.0)
+        node.rewards.feedback(late, 1.0)
     node.store.close()
 
 
@@ -242,7 +241,7 @@ def test_a_forgotten_user_is_not_assumed(tmp_path: Path) -> None:
     shown_to(node, "ann", 3)
     node.commit()
     node.forget_user("ann")
-    node.assume(LATER, 0.0)
+    node.rewards.assume(LATER, 0.0)
     node.commit()
     assert node.server.counts.tolist() == [0]
     node.store.close()

@@ -127,7 +127,7 @@ def test_what_was_applied_in_part_is_never_stored(
 ) -> None:
     assert isinstance(asyncio.run(half_a_frame(tmp_path, monkeypatch)), ZeroDivisionError)
     node, _ = runner_of(tmp_path)
-    assert node.channel.sent == 0, "the store opens, and knows nothing of it"
+    assert node.sessions.channel.sent == 0, "the store opens, and knows nothing of it"
     node.store.close()
 
 

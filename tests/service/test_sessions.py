@@ -190,7 +190,7 @@ def test_every_case_comes_back_by_itself(tmp_path: Path, policy: str, case: str)
         lost += sum(before.values()) - sum(after.values())
     assert (lost > 0) == ("s0" in names)
     for node in pump.locals.values():
-        assert node.handshake.standing.state == AGREED
+        assert node.sessions.handshake.standing.state == AGREED
     settle(pump, environment)
     own, reported, waiting = totals(pump)
     assert reported <= own + lost, "an observation counts twice"
@@ -242,7 +242,7 @@ def test_a_reward_for_a_visit_before_the_verdict_is_learned_and_never_released(t
     node = pump.locals["s0"]
     before = node.server.observations
     for decision in shown:
-        assert node.feedback(decision, 1.0)
+        assert node.rewards.feedback(decision, 1.0)
         pump.run()
     assert node.server.observations == before + 30
     assert node.server.releases.closed == before + 30
@@ -264,19 +264,19 @@ def test_two_stores_of_one_name(tmp_path: Path) -> None:
     pump.locals["s0"] = pump.open_local("s0")
     pump.path = path
     pump.run()
-    assert pump.locals["s0"].handshake.standing.state == AGREED
+    assert pump.locals["s0"].sessions.handshake.standing.state == AGREED
     second = pump.locals["s0"]
     pump.locals["s0"] = first
-    first.connected()
+    first.sessions.connected()
     pump.run()
-    assert first.handshake.standing.state == REFUSED
-    assert "another store" in str(first.handshake.standing.reason)
+    assert first.sessions.handshake.standing.state == REFUSED
+    assert "another store" in str(first.sessions.handshake.standing.reason)
     entries = first.books.entries
     play(pump, environment, 60)
     assert first.books.entries == entries, "it releases nothing"
     pump.locals["s0"] = second
     play(pump, environment, 40)
-    assert second.handshake.standing.state == AGREED
+    assert second.sessions.handshake.standing.state == AGREED
     first.store.close()
     pump.close()
 
@@ -292,20 +292,20 @@ def test_a_lost_answer_makes_no_sound_store_old(tmp_path: Path) -> None:
     pump, _ = federation(tmp_path, "fclub-plus", servers=1)
     put_back(pump, GLOBAL, None)
     node = pump.locals["s0"]
-    node.hello()
+    node.sessions.hello()
     (_, question), *_ = [pair for pair in pump.commit(node) if pair[1]]
     pump.hub.receive("s0", question)
     pump.commit(pump.hub)
-    node.hello()
+    node.sessions.hello()
     pump.run()
-    assert node.handshake.standing.state == AGREED
-    assert node.era == 0
+    assert node.sessions.handshake.standing.state == AGREED
+    assert node.sessions.era == 0
     pump.hub.receive("s0", question)
     answers = [frame for _, frame in pump.commit(pump.hub)]
-    ordinal = node.channel.ordinal
+    ordinal = node.sessions.channel.ordinal
     deliver(pump, "s0", answers)
     pump.run()
-    assert node.channel.ordinal == ordinal, "an answer to an older question is left alone"
+    assert node.sessions.channel.ordinal == ordinal, "an answer to an older question is left alone"
     pump.close()
 
 
@@ -313,7 +313,7 @@ def test_a_repeated_question_gets_the_same_answer(tmp_path: Path) -> None:
     pump, _ = federation(tmp_path, "fclub-plus", servers=1)
     put_back(pump, GLOBAL, None)
     node = pump.locals["s0"]
-    node.hello()
+    node.sessions.hello()
     question = pump.commit(node)[-1][1]
     answers = []
     for _ in range(2):
@@ -337,19 +337,19 @@ def test_nothing_is_released_before_there_is_an_answer(tmp_path: Path) -> None:
     put_back(pump, "s0", None)
     play(pump, environment, 80)
     node = pump.locals["s0"]
-    assert node.handshake.standing.state == AGREEING
-    assert node.handshake.standing.health["status"] == "degraded"
+    assert node.sessions.handshake.standing.state == AGREEING
+    assert node.sessions.handshake.standing.health["status"] == "degraded"
     assert node.books.entries == 0
     pump.come_back("s0")
     play(pump, environment, 40)
     assert node.books.entries > 0
-    assert node.handshake.standing.health == {"status": "ok"}
+    assert node.sessions.handshake.standing.health == {"status": "ok"}
     pump.close()
 
 
 def test_receipts_confirm_bytes_and_not_numbers(tmp_path: Path) -> None:
     pump, environment = federation(tmp_path, "fclub-plus", servers=1)
-    channel = pump.locals["s0"].channel
+    channel = pump.locals["s0"].sessions.channel
     pump.away.add("s0")
     play(pump, environment, 60)
     assert channel.sent > channel.confirmed
@@ -377,7 +377,7 @@ def test_peers_of_another_version_refuse_each_other_by_name(tmp_path: Path, send
         assert "version" in pump.hub.troubles()["s0"]
         assert pump.hub.peers["s0"].offences == 0
     else:
-        assert "version" in str(node.handshake.standing.reason)
+        assert "version" in str(node.sessions.handshake.standing.reason)
     pump.close()
 
 
@@ -392,7 +392,7 @@ BAD: list[Callable[[Record], Record]] = [
 def test_records_that_make_no_sense_are_refused(tmp_path: Path, change: Any) -> None:
     pump, _ = federation(tmp_path, "fclub-plus", servers=1)
     node = pump.locals["s0"]
-    sound = node.channel.record(node.incarnation, False, 0)
+    sound = node.sessions.channel.record(node.incarnation, False, 0)
     frame = encode_frame(Hello(VERSION, "s0", b"n", change(sound)))
     assert refuse(pump, "s0", frame) is not None
     assert decode_frame(encode_frame(Hello(VERSION, "s0", b"n", sound)), "s0")
@@ -416,7 +416,7 @@ def test_a_slot_is_used_once_whoever_restores_what(tmp_path: Path) -> None:
     play(pump, environment, 300)
     used = pump.locals["s0"].server.used
     assert slots_of(pump) > before, "slots were granted and computed"
-    assert pump.hub._used(pump.hub.peers["s0"]) == used
+    assert pump.hub.sessions.used(pump.hub.peers["s0"]) == used
     put_back(pump, "s0", kept)
     assert pump.locals["s0"].server.used >= used
     play(pump, environment, 300)
@@ -482,7 +482,7 @@ def with_a_slot_due(path: Path) -> tuple[Pump, LocalNode]:
     pump.away.add("s0")
     play(pump, environment, 60)
     pump.away.clear()
-    node.connected()
+    node.sessions.connected()
     return pump, node
 
 
@@ -540,8 +540,8 @@ def test_copies_of_a_store_that_start_together_send_a_slot_once(
     whole, slot = parts == 2, node.server.used - (1 if parts == 2 else 0)
     assert bool(node.server.slotted.unfinished) is not whole
     if snapshot:
-        node.working = False
-        node.snapshot()
+        node.journal.working = False
+        node.journal.snapshot()
         node.store.write(node.take().statements)
     node.store.close()
     shutil.copy(tmp_path / "s0.db", tmp_path / "s1.db")
@@ -572,7 +572,7 @@ def second_copy(pump: Pump, path: Path) -> LocalNode:
     """The same server once more, with a file of its own."""
     settings = LocalSettings(model=pump.model, name="s0", store=str(path))
     node = make_local_node(settings, None, np.random.default_rng(0))
-    node.connected()
+    node.sessions.connected()
     return node
 
 
@@ -586,23 +586,25 @@ def test_a_server_that_is_cut_off_for_long_holds_back_what_would_make_its_questi
     def visits(count: int) -> None:
         for number in range(count):
             shown = node.recommend("ann", items, ["a", "b", "c"])
-            node.feedback(shown.id, float(number % 2))
+            node.rewards.feedback(shown.id, float(number % 2))
             pump.run()
 
     visits(5)
     pump.away.add("s0")
     visits(30)
-    assert node.channel.sent - node.channel.confirmed == 5
-    assert node.paused
+    assert node.sessions.channel.sent - node.sessions.channel.confirmed == 5
+    assert node.sessions.paused
     pump.away.clear()
-    node.connected()
+    node.sessions.connected()
     pump.run()
-    assert (node.paused, node.handshake.standing.state) == (False, AGREED)
+    assert (node.sessions.paused, node.sessions.handshake.standing.state) == (False, AGREED)
     visits(10)
     assert pump.hub.server.reported + node.server.waiting == 45
     for snapshot in (False, True):
         pump.restart(snapshot)
         node = pump.locals["s0"]
-        assert node.channel.sent == node.channel.confirmed > 5, "what was heard does not count"
-        assert node.handshake.standing.state == AGREED
+        assert node.sessions.channel.sent == node.sessions.channel.confirmed > 5, (
+            "what was heard does not count"
+        )
+        assert node.sessions.handshake.standing.state == AGREED
     pump.close()

@@ -279,7 +279,7 @@ def test_a_log_that_other_settings_lead_elsewhere_says_which(tmp_path: Path) -> 
     node = pump.locals["s0"]
     for number in range(60):
         shown = node.recommend(f"u{number % 4}", 0.5 * np.eye(3), ["a", "b", "c"])
-        node.feedback(shown.id, float(number % 2))
+        node.rewards.feedback(shown.id, float(number % 2))
         pump.run()
     pump.close()
     settings = LocalSettings(model=changed, name="s0", store=str(tmp_path / "s0.db"))
@@ -287,7 +287,7 @@ def test_a_log_that_other_settings_lead_elsewhere_says_which(tmp_path: Path) -> 
         local_node(settings)
     same = LocalSettings(model=made, name="s0", store=str(tmp_path / "s0.db"))
     node = local_node(same)
-    node.snapshot()
+    node.journal.snapshot()
     node.commit()
     node.store.close()
     local_node(settings).store.close()

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from fclub.protocol.plus import detection, type_local, user_local
-from fclub.service.nodes import local_node as module
 from fclub.service.nodes import node as base
-from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.local_node import Forget, LocalNode
 from fclub.service.settings import Model
 
 from .federation import Pump
@@ -55,7 +54,7 @@ def visit(node: LocalNode, user: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     items = rng.uniform(-0.5, 0.5, (4, DIM))
     decision = node.recommend(f"user-{user}", items, ["a", "b", "c", "d"])
-    node.feedback(decision.id, float(rng.random() < 0.5))
+    node.rewards.feedback(decision.id, float(rng.random() < 0.5))
 
 
 def write(node: LocalNode) -> None:
@@ -95,11 +94,11 @@ def test_a_snapshot_at_the_end_holds_users_whose_rows_wait_behind_one_who_is_for
 ) -> None:
     """To forget somebody begins a snapshot of its own, whose rows are not all written at once."""
     node = play(pump, 60, users=40)
-    node.snapshot()
+    node.journal.snapshot()
     pump.run()
     node = play(pump, 40, 60, users=40)
     node.forget_user("user-3")
-    node.snapshot()
+    node.journal.snapshot()
     write(node)
     before = state(node)
     assert state(reopened(pump)) == before
@@ -132,8 +131,8 @@ def check_restart(pump: Pump, saved: bool) -> None:
     """A server is the same after it was opened again: from its log, or a snapshot of just now."""
     node = pump.locals["s0"]
     if saved:
-        node.working = False
-        node.snapshot()
+        node.journal.working = False
+        node.journal.snapshot()
     write(node)
     before = state(node)
     assert state(reopened(pump)) == before
@@ -202,46 +201,46 @@ def test_the_log_knows_what_came_while_a_detection_was_computed(sampling: Pump) 
             taken += 1
         sampling.run()
     node.commit()
-    assert not node.erasing
+    assert not node.journal.erasing
 
 
 def test_only_rows_that_have_changed_are_written(pump: Pump) -> None:
     node = play(pump, 60)
-    node.snapshot()
+    node.journal.snapshot()
     pump.run()
-    first = node.snapshot_entry
+    first = node.journal.snapshot_entry
     assert rows(node) == [(row, first) for row in range(12)]
     play(pump, 3, users=3)
-    node.snapshot()
+    node.journal.snapshot()
     pump.run()
-    second = node.snapshot_entry
+    second = node.journal.snapshot_entry
     assert [pair for pair in rows(node) if pair[1] > first] == [(row, second) for row in range(3)]
     play(pump, 2, users=2)
-    node.snapshot()
+    node.journal.snapshot()
     pump.run()
     of_first = [entry for row, entry in rows(node) if row == 0]
-    assert of_first == [second, node.snapshot_entry], "what nothing needs any more is gone"
+    assert of_first == [second, node.journal.snapshot_entry], "what nothing needs any more is gone"
     before = state(node)
     assert state(reopened(pump)) == before
 
 
 def test_a_snapshot_that_was_not_finished_counts_for_nothing(pump: Pump) -> None:
     play(pump, 60)
-    pump.locals["s0"].snapshot()
+    pump.locals["s0"].journal.snapshot()
     node = play(pump, 30, first=60)
-    node.working = False
-    node._begin_saving()
-    assert node.save_some(5)
+    node.journal.working = False
+    node.journal.begin_saving()
+    assert node.journal.save_some(5)
     write(node)
-    before, whole = state(node), node.snapshot_entry
+    before, whole = state(node), node.journal.snapshot_entry
     assert any(entry > whole for _, entry in rows(node))
     node = reopened(pump)
     assert state(node) == before
-    assert node.snapshot_entry == whole
+    assert node.journal.snapshot_entry == whole
     pump.run()
     assert all(entry <= whole for _, entry in rows(node)), "its rows are dropped"
     node = play(pump, 20, first=90)
-    node.snapshot()
+    node.journal.snapshot()
     pump.run()
     before = state(node)
     assert state(reopened(pump)) == before
@@ -251,8 +250,7 @@ def test_snapshots_are_written_while_others_are_served(
     pump: Pump, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later snapshot waits for the one before, and for a part that was taken."""
-    for each in (base, module):
-        monkeypatch.setattr(each, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr(base, "SNAPSHOT_EVERY", 10)
     monkeypatch.setattr(base, "ROWS_AT_ONCE", 1)
     for number in range(150):
         node = pump.locals["s0"]
@@ -260,23 +258,23 @@ def test_snapshots_are_written_while_others_are_served(
         part = node.part()
         if part is not None:
             part()
-        node.save_some(1)
+        node.journal.save_some(1)
         write(node)
         if number % 10 == 9:
             before = state(node)
             assert state(reopened(pump)) == before
             pump.run()
-    assert pump.locals["s0"].snapshot_entry > 100
+    assert pump.locals["s0"].journal.snapshot_entry > 100
 
 
 def test_a_forgotten_user_leaves_no_earlier_row_and_no_log(pump: Pump) -> None:
     play(pump, 60)
-    pump.locals["s0"].snapshot()
+    pump.locals["s0"].journal.snapshot()
     node = play(pump, 30, first=60)
     node.forget_user("user-3")
     visit(node, 4, 1)
     node.commit()
-    assert not node.erasing
+    assert not node.journal.erasing
     assert len([entry for row, entry in rows(node) if row == 3]) == 1
     sql = "SELECT count(*) FROM log WHERE kind = 'observe'"
     assert node.store.reader.execute(sql).fetchone()[0] <= 1
@@ -288,18 +286,17 @@ def test_a_forgotten_user_leaves_no_earlier_row_and_no_log(pump: Pump) -> None:
 
 def test_what_was_to_be_erased_when_the_server_ended_is_erased_when_it_begins(pump: Pump) -> None:
     play(pump, 60)
-    pump.locals["s0"].snapshot()
+    pump.locals["s0"].journal.snapshot()
     node = play(pump, 30, first=60)
-    node.working = True
-    node.forgotten.clear()
-    node._forget(3)
+    node.journal.working = True
+    node.journal.forgotten.clear()
+    node.journal.do(Forget(3))
     name = next(name for name, row in node.rows.items() if row == 3)
-    node.changes.forget_user(3)
-    node._log("forget", "", b"3")
+    node.journal.changes.forget_user(3)
     write(node)
     node = reopened(pump)
     assert name not in node.rows
     pump.run()
-    assert not node.erasing
+    assert not node.journal.erasing
     assert len([entry for row, entry in rows(node) if row == 3]) == 1
     play(pump, 20, first=90)

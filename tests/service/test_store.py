@@ -179,7 +179,7 @@ def visited(path: Path) -> str:
         shown = node.recommend(f"user-{k % 2}", rng.standard_normal((2, 3)) / 10, ["a", "b"])
         pump.away.add("s0")
         pump.run()
-        node.feedback(shown.id, 1.0)
+        node.rewards.feedback(shown.id, 1.0)
         pump.run()
     assert node.store.outbox(GLOBAL)
     pump.close()

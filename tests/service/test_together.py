@@ -78,7 +78,7 @@ def busy(node: LocalNode, visits: int) -> None:
     """People come, and each observation is an upload."""
     items = np.eye(DIM)
     for _ in range(visits):
-        node.feedback(node.recommend("ann", items, ["a", "b", "c"]).id, 1.0)
+        node.rewards.feedback(node.recommend("ann", items, ["a", "b", "c"]).id, 1.0)
 
 
 def federation(path: Path, servers: int = 1) -> Pump:
@@ -113,7 +113,10 @@ async def group_commit(pump: Pump, monkeypatch: pytest.MonkeyPatch) -> tuple[lis
     local = Runner(node, wire, Monitor("local"))
     for runner in (hub, local):
         await runner.start()
-    while node.handshake.standing.state != AGREED or node.channel.sent > node.channel.confirmed:
+    while (
+        node.sessions.handshake.standing.state != AGREED
+        or node.sessions.channel.sent > node.sessions.channel.confirmed
+    ):
         await asyncio.sleep(0.001)
     wire.messages.clear()
     commit = pump.hub.store.commit
@@ -127,7 +130,7 @@ async def group_commit(pump: Pump, monkeypatch: pytest.MonkeyPatch) -> tuple[lis
         patch.setattr(pump.hub.store, "commit", counted)
         busy(node, UPLOADS)
         await local.commit()
-        while node.channel.sent > node.channel.confirmed:
+        while node.sessions.channel.sent > node.sessions.channel.confirmed:
             await asyncio.sleep(0.001)
     for runner in (local, hub):
         await runner.stop()
@@ -186,7 +189,7 @@ def test_what_was_not_committed_has_no_receipt_and_comes_again(tmp_path: Path) -
     pump.hub = pump.open_hub()
     assert pump.hub.peers["s0"].channel.received == received
     pump.run()
-    assert node.channel.confirmed == node.channel.sent
+    assert node.sessions.channel.confirmed == node.sessions.channel.sent
     assert totals(pump) == (12, 12, 0)
     pump.close()
 
@@ -202,8 +205,8 @@ def test_reports_that_arrive_together_are_merged_once(tmp_path: Path, snapshot: 
     pump = Pump(tmp_path, Model(policy="fclub-plus", dim=DIM), 2)
     phase = pump.hub.server.phase
     for node in pump.locals.values():
-        said = node.channel.sent
-        while node.channel.sent == said:
+        said = node.sessions.channel.sent
+        while node.sessions.channel.sent == said:
             busy(node, 1)
             while (part := node.part()) is not None:
                 part()
@@ -211,7 +214,7 @@ def test_reports_that_arrive_together_are_merged_once(tmp_path: Path, snapshot: 
         for _, frame in pump.commit(node):
             pump.hub.receive(node.name, frame)
     if snapshot:
-        pump.hub.snapshot()
+        pump.hub.journal.snapshot()
     pump.run()
     assert pump.hub.server.phase == phase + 1
     expected = state(pump)

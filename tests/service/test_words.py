@@ -49,7 +49,7 @@ def test_what_is_not_well_is_said(tmp_path: Path) -> None:
     node, hub = pump.locals["s0"], pump.hub
     (agreed,) = local_notes(node, {})
     assert agreed["good"]
-    node.hello()
+    node.sessions.hello()
     waiting, broken = local_notes(node, {"404": 2, "500": 3})
     assert waiting["text"] == "The global server has not answered yet: nothing is released."
     assert broken["text"].startswith("3 requests failed")

@@ -196,8 +196,8 @@ class Brokered(Running):
     @property
     def _calm(self) -> bool:
         """Both sides agree, nothing is on its way, and no work is left to do."""
-        agreed = self.node.handshake.standing.state == AGREED
-        return agreed and self._traffic.settled and not (self.node.busy or self.node.working)
+        agreed = self.node.sessions.handshake.standing.state == AGREED
+        return agreed and self._traffic.settled and not (self.node.busy or self.node.journal.working)
 
     async def _listen(self) -> None:
         assert self._listener is not None

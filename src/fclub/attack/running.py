@@ -81,7 +81,7 @@ class Running:
 
     def _open(self) -> LocalNode:
         node = self._read_store()
-        node.connected()
+        node.sessions.connected()
         return node
 
     def _read_store(self, name: str = NAME, file: str | None = None) -> LocalNode:
@@ -101,7 +101,7 @@ class Running:
         """Somebody is shown an item; without a reward nothing is learned."""
         decision = self.node.recommend(user, x[None, :], ["item"])
         if reward is not None:
-            self.node.feedback(decision.id, reward)
+            self.node.rewards.feedback(decision.id, reward)
         self.visitors.append(user)
         self.deliver()
 
@@ -144,7 +144,7 @@ class Running:
     def _commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
         while (part := node.part()) is not None:
             part()
-        while node.save_some():
+        while node.journal.save_some():
             pass
         changes = node.take()
         node.store.write(changes.statements)
@@ -155,7 +155,7 @@ class Running:
     def restart(self, snapshot: bool) -> None:
         """The process ends and another one opens the store."""
         if snapshot:
-            self.node.snapshot()
+            self.node.journal.snapshot()
             self.deliver()
         self._stop(self.node)
         self.node = self._open()

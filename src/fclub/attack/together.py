@@ -55,7 +55,7 @@ class Together(Running):
         self.beside, self.other = Beside(folder / f"{OTHER}.db"), list[LocalNode]()
         super().__init__(folder, model, source, exact, late)
         self.other.append(self._read_store(OTHER))
-        self.other[0].connected()
+        self.other[0].sessions.connected()
         self.deliver()
 
     def _nodes(self) -> dict[str, LocalNode]:
@@ -88,7 +88,7 @@ class Copied(Running):
         self.copy()
         (self.folder / "copy.db").rename(self.folder / "again.db")
         self.copies.append(self._read_store(NAME, "again"))
-        self.copies[0].connected()
+        self.copies[0].sessions.connected()
         self.deliver()
 
     def visit(self, user: str, x: Vector, reward: float | None) -> None:
@@ -118,7 +118,7 @@ def _visit(nodes: list[LocalNode], user: str, x: Vector, reward: float | None) -
     for node in nodes:
         decision = node.recommend(user, x[None, :], ["item"])
         if reward is not None:
-            node.feedback(decision.id, reward)
+            node.rewards.feedback(decision.id, reward)
 
 
 def attack_two_copies(attack: Attack) -> list[Finding]:

@@ -28,7 +28,6 @@ class LocalServer:
     """
 
     in_parts = False
-    long_work = ""
 
     def __init__(self, learner: Learner[Any], exchange: LocalExchange) -> None:
         self.learner, self.exchange = learner, exchange

@@ -84,7 +84,7 @@ async def _assume_missing(node: LocalNode, runner: Runner, settings: LocalSettin
     after, reward = settings.feedback.none_after, settings.model.rewards.to_model(settings.none_is)
     while after is not None:
         await runner.commit()
-        while node.assume(time.time() - after, reward):
+        while node.rewards.assume(time.time() - after, reward):
             await runner.commit()
         await asyncio.sleep(min(after / 10.0, FORGET_EVERY))
 

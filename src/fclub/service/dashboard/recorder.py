@@ -209,7 +209,7 @@ class Recorder:
 
     def save(self) -> None:
         """Put the history among the changes that are committed next."""
-        self.runner.node.changes.note(_KEY, self.history.dump())
+        self.runner.node.journal.changes.note(_KEY, self.history.dump())
 
     def frame(self) -> bytes:
         """The event of the current step; made once, however many pages are open."""

@@ -53,17 +53,18 @@ class LocalView:
             "squares": traffic.squares,
             "requests": route.requests,
             "request_seconds": route.seconds,
-            "lag": node.channel.sent - node.channel.confirmed,
+            "lag": node.sessions.channel.sent - node.sessions.channel.confirmed,
         }
 
     def state(self) -> dict[str, Any]:
         node, failed = self.node, self.monitor.traffic.failed()
+        begun = node.sessions.begun
         return {
             "name": node.name,
             "policy": self.model.policy,
             "notes": local_notes(node, failed),
             "next": next_sending(node.server.outlook),
-            "begun": node.begun["reason"] if node.begun and node.begun["session"] > 1 else None,
+            "begun": begun["reason"] if begun and begun["session"] > 1 else None,
             "latency": self.monitor.traffic.route("/v1/recommend").at_most(),
             "clusters": [{"number": k} | asdict(one) for k, one in enumerate(node.overview())],
             "messages": node.books.sent,

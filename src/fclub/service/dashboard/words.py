@@ -68,7 +68,7 @@ def _note(text: str, good: bool = False) -> Note:
 
 def local_notes(node: LocalNode, failed: dict[str, int]) -> list[Note]:
     """What is well with a local server, and what is not."""
-    standing, notes = node.handshake.standing, []
+    standing, notes = node.sessions.handshake.standing, []
     if standing.state == AGREED:
         notes.append(_note("It agrees with the global server on what was sent.", good=True))
     else:

@@ -182,7 +182,7 @@ class LocalService:
 
     def _learn(self, entry: api.FeedbackRequest) -> api.Learned:
         reward = self.rewards.to_model(entry.reward)
-        counted = self.node.feedback(entry.decision, reward)
+        counted = self.node.rewards.feedback(entry.decision, reward)
         if counted:
             self.monitor.traffic.learned(reward)
         return api.Learned(counted)
@@ -268,23 +268,23 @@ class LocalService:
         return view if self.gate.is_admin(request) else msgspec.structs.replace(view, streams=[])
 
     async def link(self, request: Request) -> api.LinkView:
-        node, standing = self.node, self.node.handshake.standing
+        node, standing = self.node, self.node.sessions.handshake.standing
         return api.LinkView(
             name=node.name,
             connected=self.runner.wire.connected,
             unanswered=node.server.unanswered,
-            **node.channel.counters(),
+            **node.sessions.channel.counters(),
             state=standing.state,
             reason=standing.reason,
-            begun=node.begun["reason"] if node.begun else None,
+            begun=node.sessions.begun["reason"] if node.sessions.begun else None,
         )
 
     async def metrics(self, request: Request) -> Response:
-        channel, gauge = self.node.channel, self.monitor.gauge
+        channel, gauge = self.node.sessions.channel, self.monitor.gauge
         gauge("fclub_users", "Users seen.", len(self.node.rows))
         gauge("fclub_outbox_frames", "Messages not confirmed.", channel.sent - channel.confirmed)
         gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
-        agreed = float(self.node.handshake.standing.state == AGREED)
+        agreed = float(self.node.sessions.handshake.standing.state == AGREED)
         gauge("fclub_link_agreed", "1 while both sides agree where they stand.", agreed)
         for spent in privacy_view(self.node.books).spent:
             delta = f"{spent.delta:g}"
@@ -299,7 +299,7 @@ class LocalService:
 
     async def health(self, request: Request) -> dict[str, Any]:
         uptime = round(time.time() - self.monitor.started, 3)
-        exhausted, health = self.node.exhausted, self.node.handshake.standing.health
+        exhausted, health = self.node.exhausted, self.node.sessions.handshake.standing.health
         return health | {"uptime_seconds": uptime, "privacy_exhausted": exhausted}
 
     async def ready(self, request: Request) -> Response:

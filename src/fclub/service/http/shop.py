@@ -96,4 +96,4 @@ class Shop:
         else:
             x = as_features(entry.features, self.dim)
         reward = self.rewards.to_model(entry.reward)
-        return api.Learned(self.node.learn_past(entry.id, entry.user, x.copy(), reward))
+        return api.Learned(self.node.rewards.learn_past(entry.id, entry.user, x.copy(), reward))

@@ -1,19 +1,25 @@
-"""A local server with its names, decisions and channel; no input or output but reads of its store."""
+"""A local server on its store: what its log holds, its sessions, what it learns from, and the node.
+
+There is no input or output here but reads of the store.
+"""
 
 from __future__ import annotations
 
 import json
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
+import msgspec
 import numpy as np
 
 from fclub.core.offers import mix
 from fclub.core.types import Matrix, Vector
 from fclub.errors import (
+    CannotReplace,
     Conflict,
     FclubError,
     InvalidFile,
@@ -25,29 +31,570 @@ from fclub.errors import (
     UnknownDecision,
 )
 from fclub.protocol.messages import Message, encode
-from fclub.protocol.seam import Bound, Family, LocalOverview, Place
+from fclub.protocol.seam import Bound, Family, LocalOverview, Place, Slotted, State
 from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
     Ask,
+    Channel,
     Grant,
     Knock,
     Numbered,
+    Offer,
     Receipt,
     Welcome,
     decode_frame,
     encode_frame,
 )
-from fclub.service.nodes.agreeing import MOST_UNHEARD
-from fclub.service.nodes.assuming import AssumingNode
-from fclub.service.nodes.handshake import REFUSED, Standing
-from fclub.service.nodes.node import SNAPSHOT_EVERY, RecordedNoise, Work
+from fclub.service.link.sessions import beginning_of, reason_for
+from fclub.service.nodes.handshake import AGREED, ANOTHER_STORE, REFUSED, Handshake, Standing
+from fclub.service.nodes.node import Empty, Entry, Node, RecordedNoise, Work
+from fclub.service.store import offers
 from fclub.service.store.backup import SILENT
 from fclub.service.store.books import Books
 from fclub.service.store.catalogue import Catalogue
-from fclub.service.store.decisions import Offered, Shown, coin_of
-from fclub.service.store.offers import Own, Part, encode_offer
+from fclub.service.store.decisions import Decisions, Offered, Shown, coin_of
+from fclub.service.store.past import Past
 from fclub.service.store.store import Changes, Store
+
+
+class NewUser(Empty):
+    """Somebody comes for the first time; the name is in a table of its own."""
+
+    kind = "user"
+
+    def apply(self, node: LocalNode) -> int:
+        row = node.server.add_user()
+        node.journal.touched.add(row)
+        return row
+
+
+@dataclass(frozen=True)
+class Observe(Entry):
+    """Learn from a reward, and begin what that makes due; `source` is who tells of it."""
+
+    row: int
+    reward: float
+    x: Vector
+    told: str = ""
+
+    kind = "observe"
+
+    @property
+    def source(self) -> str:
+        return self.told
+
+    def body(self) -> bytes:
+        return struct.pack("<qd", self.row, self.reward) + self.x.tobytes()
+
+    @classmethod
+    def read(cls, source: str, body: bytes) -> Self:
+        row, reward = struct.unpack_from("<qd", body)
+        return cls(row, reward, np.frombuffer(body, offset=16).copy(), source)
+
+    def apply(self, node: LocalNode) -> None:
+        self._learn(node)
+        node.journal.touched.add(self.row)
+        work = node.server.due()
+        if work is not None:
+            work()
+        node.feedbacks += 1
+
+    def _learn(self, node: LocalNode) -> None:
+        node.server.observe(self.row, self.x, self.reward)
+
+
+class Withhold(Observe):
+    """The same for what was shown before this store turned out to be old: another copy of it may have
+    released it."""
+
+    kind = "withhold"
+
+    def _learn(self, node: LocalNode) -> None:
+        node.server.withhold(self.row, self.x, self.reward)
+
+
+@dataclass(frozen=True)
+class Replace(Entry):
+    """A reward takes the place of one that was assumed."""
+
+    row: int
+    old: float
+    new: float
+    x: Vector
+
+    kind = "replace"
+
+    def body(self) -> bytes:
+        return struct.pack("<qdd", self.row, self.old, self.new) + self.x.tobytes()
+
+    @classmethod
+    def read(cls, source: str, body: bytes) -> Replace:
+        row, old, new = struct.unpack_from("<qdd", body)
+        return cls(row, old, new, np.frombuffer(body, offset=24).copy())
+
+    def apply(self, node: LocalNode) -> None:
+        node.journal.touched.add(self.row)
+        node.server.replace(self.row, self.x, self.old, self.new)
+
+
+class Part(Empty):
+    """A part of the server's work beside serving; live, whoever takes it computes it."""
+
+    kind = "part"
+
+    def apply(self, node: LocalNode) -> Work:
+        if not node.server.busy:
+            raise InvalidFile("the log holds a part of work that no entry has begun")
+        part = node.server.part()
+        node.journal.working = True
+        return part
+
+    def replay(self, node: LocalNode) -> None:
+        self.apply(node)()
+        node.journal.working = False
+
+
+class _Number(Entry):
+    """An entry with one number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def body(self) -> bytes:
+        return json.dumps(self.number).encode()
+
+    @classmethod
+    def read(cls, source: str, body: bytes) -> Entry:
+        return cls(json.loads(body))
+
+
+class Forget(_Number):
+    """All data of the user in this row goes; the server begins its work anew without it.
+
+    Returns how many of its observations have left.
+    """
+
+    kind = "forget"
+
+    def apply(self, node: LocalNode) -> int:
+        observations = int(node.server.counts[self.number])
+        released = node.server.forget(self.number)
+        node.feedbacks -= observations
+        node.journal.touched.add(self.number)
+        node.journal.forgotten.add(self.number)
+        return released
+
+
+@dataclass(frozen=True)
+class FromGlobal(Entry):
+    """A message of the global server."""
+
+    payload: bytes
+
+    kind = "message"
+
+    @property
+    def source(self) -> str:
+        return GLOBAL
+
+    def body(self) -> bytes:
+        return self.payload
+
+    @classmethod
+    def read(cls, source: str, body: bytes) -> FromGlobal:
+        return cls(body)
+
+    def apply(self, node: LocalNode) -> None:
+        node.server.receive(node.family.decode(self.payload))
+        node.sessions.channel.applied(self.payload)
+
+
+class Pause(Empty):
+    """Nothing is released until there is an answer of the global server."""
+
+    kind = "pause"
+
+    def apply(self, node: LocalNode) -> None:
+        node.sessions.paused = True
+        node.server.pause()
+
+
+class Agree(Empty):
+    """Both sides agree on where they stand."""
+
+    kind = "agree"
+
+    @property
+    def source(self) -> str:
+        return GLOBAL
+
+    def apply(self, node: LocalNode) -> None:
+        node.sessions.paused = False
+        node.server.go_on()
+
+
+@dataclass(frozen=True)
+class Begin(Entry):
+    """A new session; `sure` tells that this process has agreed with the global server before."""
+
+    offer: Offer
+    sure: bool
+
+    kind = "begin"
+
+    @property
+    def source(self) -> str:
+        return GLOBAL
+
+    def body(self) -> bytes:
+        return msgspec.msgpack.encode((self.offer, self.sure))
+
+    @classmethod
+    def read(cls, source: str, body: bytes) -> Begin:
+        return cls(*msgspec.msgpack.decode(body, type=tuple[Offer, bool]))
+
+    def apply(self, node: LocalNode) -> None:
+        node.sessions.begin(self.offer, self.sure)
+
+
+class Visit(Empty):
+    """Somebody asks for something: slots are due by visits."""
+
+    kind = "visit"
+
+    def apply(self, node: LocalNode) -> None:
+        _slotted(node).arrive()
+
+
+class Release(_Number):
+    """This process was granted the slot, and computes it."""
+
+    kind = "slot"
+
+    def apply(self, node: LocalNode) -> None:
+        _slotted(node).release(self.number)
+
+
+class Forgo(_Number):
+    """All slots up to this number count as used."""
+
+    kind = "forgo"
+
+    def apply(self, node: LocalNode) -> None:
+        _slotted(node).forgo(self.number)
+
+
+def _slotted(node: LocalNode) -> Slotted:
+    server = node.server.slotted
+    if server is None:
+        raise InvalidFile(f"{node.store.path} has a log entry about slots, which its server has not")
+    return server
+
+
+KINDS: Mapping[str, type[Entry]] = {
+    entry.kind: entry
+    for entry in (
+        NewUser,
+        Observe,
+        Withhold,
+        Replace,
+        Part,
+        Forget,
+        FromGlobal,
+        Pause,
+        Agree,
+        Begin,
+        Visit,
+        Release,
+        Forgo,
+    )
+}
+
+
+MOST_UNHEARD = 10_000
+"""Messages without a receipt; a question tells of each, and a broker takes a megabyte at a time."""
+
+
+class LocalSessions:
+    """Lets a node release nothing before both sides agree on where they stand.
+
+    `era` counts how often the store has turned out to be old, `marked` tells that it was restored from
+    a backup, `begun` when and why the present session began.
+    """
+
+    def __init__(self, node: LocalNode) -> None:
+        self.node, self.journal = node, node.journal
+        self.channel = Channel(node.name, GLOBAL)
+        self.handshake = Handshake()
+        self.marked = node.store.get("marked") == "true"
+        self.begun: dict[str, Any] | None = json.loads(node.store.get("begun") or "null")
+        self.paused = False
+        self.era = 0
+
+    def state(self) -> dict[str, Any]:
+        return {"channel": self.channel.state(), "paused": self.paused, "era": self.era}
+
+    def restore(self, values: dict[str, Any]) -> None:
+        """Take out what `state` gave; a pause is of the server too, which has no state of it."""
+        self.channel.restore(values.pop("channel"))
+        self.era = int(values.pop("era"))
+        if values.pop("paused"):
+            Pause().apply(self.node)
+
+    def recovered(self) -> None:
+        """A process that has just started has no answer, and may have been granted no slot.
+
+        A slot that was being computed may have been sent, by the process before or by one more copy of
+        this store, with noise of its own: it is given up.
+        """
+        self.wait()
+        server = self.node.server.slotted
+        if server is not None and server.unfinished:
+            self.journal.do(Forgo(server.unfinished))
+        if self.node.store.get(SILENT) == "true":
+            # Whoever restored this store does not ask the global server which slots are used.
+            if server is not None:
+                self.journal.do(Forgo(server.period_end(time.time())))
+            self.journal.changes.note(SILENT, "false")
+
+    def connected(self) -> None:
+        self.hello()
+
+    def hello(self) -> None:
+        """Ask where the global server stands; until it has answered nothing is released."""
+        self.wait()
+        record = self.channel.record(self.node.incarnation, self.marked, self.node.server.used)
+        self._tell(self.handshake.ask(self.node.name, record))
+
+    def _tell(self, letter: bytes) -> None:
+        self.journal.changes.letters.append((GLOBAL, letter))
+
+    def ask_in_time(self) -> None:
+        """Hold back what would make the question itself too long; later sums hold it as well.
+
+        A store that is being read, or refused, does not ask.
+        """
+        unheard = self.channel.sent - self.channel.confirmed
+        agreed = self.handshake.standing.state == AGREED and self.handshake.frame is None
+        if unheard >= MOST_UNHEARD and agreed:
+            self.hello()
+
+    def knocked(self) -> None:
+        if not self._repeat_hello():
+            self.hello()
+
+    def _repeat_hello(self) -> bool:
+        """Whether a question is open; it is sent once more."""
+        if self.handshake.frame is not None:
+            self._tell(self.handshake.frame)
+        return self.handshake.frame is not None
+
+    def tick(self) -> bool:
+        if self._repeat_hello():
+            return True
+        if self.handshake.doubt and self.handshake.standing.state == AGREED:
+            self.hello()
+            return True
+        return self.ask_for_slot()
+
+    def stuck(self, channel: Channel) -> bool:
+        """Ask: the answer says what has to be sent again."""
+        agreed = self.handshake.standing.state == AGREED
+        if agreed:
+            self.hello()
+        return agreed
+
+    def wait(self) -> None:
+        """Release nothing until there is an answer."""
+        if not self.paused:
+            self.journal.do(Pause())
+
+    def welcomed(self, frame: Welcome) -> None:
+        verdict = self.handshake.answered(frame)
+        if verdict is None:
+            return
+        if verdict.refused:
+            self.handshake.standing = ANOTHER_STORE
+            self.journal.changes.notices.append(str(ANOTHER_STORE.reason))
+        elif frame.offer is not None:
+            self._accept(frame.offer)
+        else:
+            self.channel.confirm(frame.record.received, frame.record.heard, self.journal.changes)
+            self._agree(frame.record.used)
+
+    def _accept(self, offer: Offer) -> None:
+        """Begin the session that is offered, send again what is needed, and ask again in it."""
+        self.journal.do(Begin(offer, self.handshake.sure))
+        self.node.incarnation, self.marked = offer.incarnation, False
+        reason, changes = reason_for(offer), self.journal.changes
+        self.begun = {"session": offer.ordinal, "at": time.time(), "reason": reason}
+        changes.note("incarnation", json.dumps(offer.incarnation.hex()))
+        changes.note("marked", "false")
+        changes.note("begun", json.dumps(self.begun))
+        if offer.ordinal > 1:
+            changes.notices.append(f"a new session begins: {reason}")
+            self.handshake.standing = Standing(self.handshake.standing.state, reason)
+        self.hello()
+
+    def begin(self, offer: Offer, sure: bool) -> None:
+        """What the entry of a new session does."""
+        self.channel.begin(offer.ordinal, offer.session, self.journal.changes)
+        self.era += offer.local_old
+        self.handshake.early.clear()
+        self.node.server.begin(beginning_of(offer, sure))
+
+    def _agree(self, used: int) -> None:
+        """Send again what was not heard, and go on; a slot that may be granted is not given up."""
+        self.journal.send_again(self.channel)
+        self.journal.do(Agree())
+        self.handshake.standing, self.handshake.sure = Standing(AGREED), True
+        server = self.node.server.slotted
+        if server is not None and used - 1 > server.used:
+            self.journal.do(Forgo(used - 1))
+        self.ask_for_slot()
+        early, self.handshake.early = self.handshake.early, {}
+        for _, frame in sorted(early.items()):
+            # What is refused now is not confirmed, so it comes again and is told then.
+            with suppress(FclubError):
+                self._receive_numbered(frame)
+
+    def visited(self, server: Slotted) -> None:
+        """Somebody asks for something: a period may begin by the clock, and a slot be due."""
+        self.journal.do(Visit())
+        start = server.period_start(time.time())
+        if start > server.used:
+            self.journal.do(Forgo(start))
+        self.ask_for_slot()
+
+    def ask_for_slot(self) -> bool:
+        """Ask whether this process may use the slot that is due, if one is and both sides agree."""
+        server = self.node.server.slotted
+        slot = None if server is None or self.paused else server.due_slot()
+        if server is None or slot is None:
+            return False
+        number, process = server.slot_number(slot), self.handshake.process
+        self._tell(encode_frame(Ask(VERSION, self.node.name, self.channel.session, process, number)))
+        return True
+
+    def granted(self, grant: Grant) -> None:
+        """Compute the slot, or know that another process has it; what is not due any more is void."""
+        server = self.node.server.slotted
+        self.channel.check_session(grant.session)
+        if self.paused or grant.process != self.handshake.process or server is None:
+            return
+        slot = server.due_slot()
+        if slot is None or server.slot_number(slot) != grant.slot:
+            return
+        self.journal.do(Release(slot) if grant.granted else Forgo(grant.slot))
+
+    def take_in(self, frame: Numbered | Receipt) -> None:
+        """While the answer to a question is awaited nothing may move: messages are kept for later."""
+        try:
+            self.channel.check_session(frame.session)
+            if isinstance(frame, Numbered):
+                if self.paused:
+                    self.handshake.keep(frame)
+                else:
+                    self._receive_numbered(frame)
+            elif not self.paused:
+                self.channel.confirm(frame.sequence, frame.chain, self.journal.changes)
+        except (OtherSession, Conflict):
+            self.handshake.doubt = True
+            raise
+
+    def _receive_numbered(self, frame: Numbered) -> None:
+        """Apply a message, unless it was applied before: then it only gets its receipt again."""
+        if self.channel.is_next(frame):
+            self.journal.do(FromGlobal(frame.payload))
+        self.journal.changes.receipts[GLOBAL] = self.channel.receipt()
+
+
+ASSUMED = "assumed"
+"""Where a log entry comes from that learns a reward which was declared for none coming."""
+
+
+class Rewards:
+    """What a node learns from. A reward is known by its decision, or by an id that came with it."""
+
+    def __init__(self, node: LocalNode) -> None:
+        self.node, self.journal = node, node.journal
+
+    def feedback(self, decision: str, reward: float) -> bool:
+        """Learn from a reward; False if it is known already."""
+        try:
+            key = bytes.fromhex(decision)
+        except ValueError:
+            key = b""
+        shown = self.node.decisions.find(key)
+        if shown is None or shown.row in self.node.gone:
+            raise UnknownDecision(f"there is no decision {decision!r}")
+        if shown.assumed:
+            self._replace(key, shown, reward)
+            return True
+        if shown.reward is not None:
+            if shown.reward != reward:
+                raise OtherReward(f"decision {decision!r} already has another reward")
+            return False
+        self._learn(shown.era, shown.row, np.frombuffer(shown.features).copy(), reward)
+        self.node.decisions.reward(key, reward, self.journal.changes)
+        return True
+
+    def learn_past(self, key: str, user: str, x: Vector, reward: float) -> bool:
+        """Learn from an observation made elsewhere; False if that of this id is known already.
+
+        Once this store was old, another copy of it may have learned and released the same before.
+        """
+        known, row = self.node.past.find(key), self.node.rows.get(user)
+        if known is not None and known[0] not in self.node.gone:
+            if known != (row, reward):
+                raise OtherReward(f"observation {key!r} is known with another user or reward")
+            return False
+        self.node.family.domain.check_items(x[None, :])
+        if row is None:
+            row = self.node.add_user(user)
+        self._learn(0, row, x, reward)
+        self.node.past.add(key, row, reward, self.journal.changes)
+        return True
+
+    def assume(self, before: float, reward: float) -> bool:
+        """Let some decisions made before a time, whose reward has not come, count as this reward.
+
+        False if there are no more. The log says of each that it was assumed.
+        """
+        decisions = self.node.decisions
+        keys = decisions.open_before(before)
+        for key in keys:
+            shown = decisions.find(key)
+            if shown is not None and shown.reward is None and shown.row not in self.node.gone:
+                x: Vector = np.frombuffer(shown.features).copy()
+                sent = self.node.books.sent  # what learning itself sends may hold it already
+                self._learn(shown.era, shown.row, x, reward, ASSUMED)
+                decisions.reward(key, reward, self.journal.changes, 1 + sent)
+        if keys:
+            decisions.looked_at(keys[-1], self.journal.changes)
+        return bool(keys)
+
+    def _learn(self, era: int, row: int, x: Vector, reward: float, source: str = "") -> None:
+        """What was shown in an earlier era of the store may have been released by another copy."""
+        kind = Observe if era == self.node.sessions.era else Withhold
+        try:
+            self.journal.do(kind(row, reward, x, source))
+        except FclubError as error:
+            raise RuntimeError("an observation was learned in part") from error
+
+    def _replace(self, key: bytes, shown: Shown, reward: float) -> None:
+        """A reward takes the place of the one that was assumed since none had come."""
+        if shown.reward != reward:
+            old_store = shown.era != self.node.sessions.era
+            if old_store or shown.assumed != 1 + self.node.books.sent:
+                raise CannotReplace(
+                    f"no reward of decision {key.hex()!r} had come in time, so one was assumed, and "
+                    "this server has sent messages since in which that may be"
+                )
+            x: Vector = np.frombuffer(shown.features).copy()
+            self.journal.do(Replace(shown.row, float(shown.reward or 0.0), reward, x))
+        self.node.decisions.reward(key, reward, self.journal.changes)
 
 
 @dataclass(frozen=True)
@@ -66,8 +613,13 @@ class Forgotten:
     released: int
 
 
-class LocalNode(AssumingNode):
-    """One local server as a state machine: users, decisions, feedback, frames in, changes out."""
+class LocalNode(Node):
+    """One local server as a state machine: users, decisions, rewards, frames in, changes out.
+
+    `rows` are the users by name; `gone` are rows of users who were forgotten.
+    """
+
+    sessions: LocalSessions
 
     def __init__(
         self,
@@ -78,33 +630,37 @@ class LocalNode(AssumingNode):
         store: Store,
         uniform: float = 0.0,
     ) -> None:
-        super().__init__(name, family, noise, store)
-        self.uniform = uniform
+        super().__init__(store, noise)
+        self.name, self.family, self.uniform = name, family, uniform
         ledger = family.ledger(seeded=False, keep=False)
         place = Place(name, self, noise, ledger, rng)
         self.server = family.local_server(place, family.users(0), live=True)
         self.server.in_parts = True
         self.books = Books(ledger, store)
-        self.feedbacks = 0
+        self.journal.charge = self.books.enter
+        self.decisions, self.past = Decisions(store), Past(store)
         self.catalogue = Catalogue(store, family.shape.dim, keep=uniform > 0.0)
-        self.books.compare(self._recover())
-        self.rows = store.users()
-        if len(self.rows) < len(self.server.counts):
-            self._gone = set(range(len(self.server.counts))) - set(self.rows.values())
-        self._wait()
-        self._forgo_unfinished()
-        if store.get(SILENT) == "true":
-            self._forgo_period()
+        self.sessions, self.rewards = LocalSessions(self), Rewards(self)
+        self.rows: dict[str, int] = {}
+        self.gone: set[int] = set()
+        self.feedbacks = 0
 
-    def _log(self, kind: str, source: str, body: bytes) -> None:
-        """What was charged without a message is stored with the entry that has caused it."""
-        self.books.enter(self.changes)
-        super()._log(kind, source, body)
+    def recover(self) -> None:
+        self.books.compare(self.journal.recover(KINDS))
+        self.rows = self.store.users()
+        if len(self.rows) < len(self.server.counts):
+            self.gone = set(range(len(self.server.counts))) - set(self.rows.values())
+        self.sessions.recovered()
+
+    @property
+    def channels(self) -> list[Channel]:
+        return [self.sessions.channel]
 
     def to_global(self, message: Message) -> None:
         """The link of the local server: everything that it sends is numbered and stored."""
-        self.books.post(message, self.channel.ordinal, self.changes)
-        self.channel.send(encode(message), self.changes)
+        channel, changes = self.sessions.channel, self.journal.changes
+        self.books.post(message, channel.ordinal, changes)
+        channel.send(encode(message), changes)
 
     def recommend(self, user: str, items: Matrix, ids: Sequence[str], known: bool = False) -> Decision:
         """Choose an item and remember what was shown to whom; `known`: items are of the catalogue."""
@@ -113,10 +669,10 @@ class LocalNode(AssumingNode):
         index, key, offered = self.server.recommend(row, items), self.decisions.new_key(user), None
         if self.uniform > 0.0:
             index, chance = mix(index, len(items), self.uniform, coin_of(key))
-            offer = Part(list(ids)) if known else Own(list(ids), items.tobytes())
-            offered = Offered(chance, self.catalogue.version, encode_offer(offer))
-        shown = Shown(row, items[index].tobytes(), era=self.era)
-        self.decisions.add(key, shown, ids[index], self.changes, offered)
+            offer = offers.Part(list(ids)) if known else offers.Own(list(ids), items.tobytes())
+            offered = Offered(chance, self.catalogue.version, offers.encode_offer(offer))
+        shown = Shown(row, items[index].tobytes(), era=self.sessions.era)
+        self.decisions.add(key, shown, ids[index], self.journal.changes, offered)
         return Decision(key.hex(), index)
 
     def bound(self, user: str) -> Bound:
@@ -127,15 +683,9 @@ class LocalNode(AssumingNode):
         """The row of a user who asks for something."""
         row = self.rows.get(user)
         if row is None:
-            row = self._add_user(user)
-        server = self.server.slotted
-        if server is not None:
-            server.arrive()
-            self._log("visit", "", b"")
-            start = server.period_start(time.time())
-            if start > server.used:
-                self._forgo(server, start)
-            self._ask_for_slot()
+            row = self.add_user(user)
+        if self.server.slotted is not None:
+            self.sessions.visited(self.server.slotted)
         return row
 
     def show(
@@ -151,178 +701,92 @@ class LocalNode(AssumingNode):
         `key` is given where the choice has followed from it, with what was `offered`.
         """
         row = self.rows.get(user)
-        row = self._add_user(user) if row is None else row
+        row = self.add_user(user) if row is None else row
         key = self.decisions.new_key(user) if key is None else key
-        shown = Shown(row, features.tobytes(), era=self.era)
-        self.decisions.add(key, shown, item, self.changes, offered)
+        shown = Shown(row, features.tobytes(), era=self.sessions.era)
+        self.decisions.add(key, shown, item, self.journal.changes, offered)
         return key.hex()
-
-    def _learn(self, kind: str, row: int, x: Vector, reward: float, source: str = "") -> None:
-        try:
-            self._observe(kind, row, x, reward)
-        except FclubError as error:
-            raise RuntimeError("an observation was learned in part") from error
-        self.feedbacks += 1
-        self._log(kind, source, struct.pack("<qd", row, reward) + x.tobytes())
 
     def put_items(self, ids: list[str], items: Matrix) -> int:
         """Insert or replace items of the catalogue; returns how many are new."""
         self.family.domain.check_items(items)
-        return self.catalogue.put(ids, items, self.changes)
+        return self.catalogue.put(ids, items, self.journal.changes)
 
     def delete_item(self, key: str) -> None:
-        if not self.catalogue.delete(key, self.changes):
+        if not self.catalogue.delete(key, self.journal.changes):
             raise NotFound(f"there is no item {key!r}")
 
-    def _add_user(self, user: str) -> int:
-        row = self.server.add_user()
-        self.touched.add(row)
+    def add_user(self, user: str) -> int:
+        """The row of a user who was not there before."""
+        row: int = self.journal.do(NewUser())
         self.rows[user] = row
-        self.changes.add_user(row, user)
-        self._log("user", "", b"")
+        self.journal.changes.add_user(row, user)
         return row
-
-    def _ask_for_slot(self) -> bool:
-        """Ask whether this process may use the slot that is due, if one is and both sides agree."""
-        server = self.server.slotted
-        slot = None if server is None or self.paused else server.due_slot()
-        if server is None or slot is None:
-            return False
-        number = server.slot_number(slot)
-        ask = Ask(VERSION, self.name, self.channel.session, self.handshake.process, number)
-        self.changes.letters.append((GLOBAL, encode_frame(ask)))
-        return True
-
-    def feedback(self, decision: str, reward: float) -> bool:
-        """Learn from a reward; False if it is known already."""
-        try:
-            key = bytes.fromhex(decision)
-        except ValueError:
-            key = b""
-        shown = self.decisions.find(key)
-        if shown is None or shown.row in self._gone:
-            raise UnknownDecision(f"there is no decision {decision!r}")
-        if shown.assumed:
-            self._replace_reward(key, shown, reward)
-            return True
-        if shown.reward is not None:
-            if shown.reward != reward:
-                raise OtherReward(f"decision {decision!r} already has another reward")
-            return False
-        kind = "observe" if shown.era == self.era else "withhold"
-        self._learn(kind, shown.row, np.frombuffer(shown.features).copy(), reward)
-        self.decisions.reward(key, reward, self.changes)
-        return True
-
-    def _observe(self, kind: str, row: int, x: Vector, reward: float) -> None:
-        """Learn, and begin what that makes due: one entry of the log.
-
-        What was shown before this store turned out to be old may have been released by another copy.
-        """
-        learn = self.server.withhold if kind == "withhold" else self.server.observe
-        learn(row, x, reward)
-        self.touched.add(row)
-        work = self.server.due()
-        if work is not None:
-            work()
 
     def receive(self, sender: str, data: bytes) -> None:
         """A frame of the global server; a number that was applied only gets its receipt again."""
         try:
             frame = decode_frame(data, sender)
         except OtherVersion as error:
-            self.handshake.standing = Standing(REFUSED, str(error))
+            self.sessions.handshake.standing = Standing(REFUSED, str(error))
             raise
         match frame:
             case Welcome():
-                self._welcomed(frame)
+                self.sessions.welcomed(frame)
             case Knock():
-                self._knocked()
+                self.sessions.knocked()
             case Grant():
-                self._granted(frame)
+                self.sessions.granted(frame)
             case Numbered() | Receipt():
-                self._take_in(frame)
+                self.sessions.take_in(frame)
             case _:
                 raise InvalidMessage(f"a local server does not take a {type(frame).__name__}")
 
-    def _take_in(self, frame: Numbered | Receipt) -> None:
-        """While the answer to a question is awaited nothing may move: messages are kept for later."""
-        try:
-            self.channel.check_session(frame.session)
-            if isinstance(frame, Numbered):
-                if self.paused:
-                    self.handshake.keep(frame)
-                else:
-                    self._receive_numbered(frame)
-            elif not self.paused:
-                self.channel.confirm(frame.sequence, frame.chain, self.changes)
-        except (OtherSession, Conflict):
-            self.handshake.doubt = True
-            raise
-
-    def _receive_numbered(self, frame: Numbered) -> None:
-        if self.channel.is_next(frame):
-            self._apply(frame.payload)
-            self._log("message", GLOBAL, frame.payload)
-        self.changes.receipts[GLOBAL] = self.channel.receipt()
-
-    def _apply(self, payload: bytes) -> None:
-        self.server.receive(self.family.decode(payload))
-        self.channel.applied(payload)
-
-    def _values(self) -> dict[str, Any]:
-        own = {"feedbacks": self.feedbacks, "paused": self.paused, "era": self.era}
+    def state(self) -> State:
+        arrays, values = self.server.state()
         books = {"entries": self.books.entries, "messages": self.books.sent}
-        return {"channel": self.channel.state()} | own | books
+        return arrays, values | self.sessions.state() | books | {"feedbacks": self.feedbacks}
 
-    def _take_up(self, values: dict[str, Any]) -> None:
-        self.feedbacks, self.era = int(values.pop("feedbacks")), int(values.pop("era"))
-        self.channel.restore(values.pop("channel"))
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        self.feedbacks = int(values.pop("feedbacks"))
         self.books.recover(values.pop("entries"), values.pop("messages"))
-        if values.pop("paused"):
-            self._pause()
+        self.sessions.restore(values)
+        self.server.restore(arrays, values)
+
+    @property
+    def by_user(self) -> tuple[str, ...]:
+        return self.server.by_user
 
     def forget_user(self, user: str) -> Forgotten:
         """Remove all that is stored of a user; a name that returns is a new account.
 
-        A snapshot replaces the log, in which the user's observations are; until it is whole the node is
-        `erasing`.
+        A snapshot replaces the log, in which the user's observations are; until it is whole the journal
+        is `erasing`.
         """
         row = self.row_of(user)
         observations = int(self.server.counts[row])
-        released = self._forget(row)
+        released = self.journal.do(Forget(row))
         del self.rows[user]
-        self._gone.add(row)
-        self.decisions.delete_user(row, self.changes)
-        self.changes.forget_user(row)
-        self._log("forget", "", json.dumps(row).encode())
-        self.working = False  # the part that was taken last is of no use any more
-        self.save_some()
+        self.gone.add(row)
+        self.decisions.delete_user(row, self.journal.changes)
+        self.journal.changes.forget_user(row)
+        self.journal.working = False  # the part that was taken last is of no use any more
+        self.journal.save_some()
         return Forgotten(observations, released)
-
-    def _forget(self, row: int) -> int:
-        """The server begins its work anew, without the user."""
-        self.feedbacks -= int(self.server.counts[row])
-        self.touched.add(row)
-        self.forgotten.add(row)
-        return self.server.forget(row)
 
     @property
     def busy(self) -> bool:
         return self.server.busy
 
     def part(self) -> Work | None:
-        self.working = False
-        if self.forgotten or self.entry - self.snapshot_entry >= SNAPSHOT_EVERY:
-            self._save()
+        self.journal.working = False
+        if self.journal.forgotten:
+            self.journal.save()
+        self.journal.save_if_due()
         if not self.server.busy:
             return None
-        part, self.working = self.server.part(), True
-        self._log("part", "", b"")
+        part: Work = self.journal.do(Part())
         return part
-
-    def _by_user(self) -> tuple[str, ...]:
-        return self.server.by_user
 
     def row_of(self, user: str) -> int:
         """The row of a known user."""
@@ -334,14 +798,14 @@ class LocalNode(AssumingNode):
     def overview(self) -> list[LocalOverview]:
         """The clusters, without the rows of forgotten users, which stay empty."""
         clusters = self.server.overview()
-        if not self._gone:
+        if not self.gone:
             return clusters
-        gone = np.bincount(self.server.served_by[list(self._gone)], minlength=len(clusters)).tolist()
+        gone = np.bincount(self.server.served_by[list(self.gone)], minlength=len(clusters)).tolist()
         return [replace(one, users=one.users - n) for one, n in zip(clusters, gone, strict=True)]
 
     def forget(self, before: float) -> bool:
         """Drop some decisions made before a time; False if there are none. Feedback is unknown then."""
-        return self.decisions.forget(before, self.changes)
+        return self.decisions.forget(before, self.journal.changes)
 
     @property
     def exhausted(self) -> bool:
@@ -350,8 +814,7 @@ class LocalNode(AssumingNode):
         return self.books.exhausted or outlook.used == outlook.releases
 
     def take(self) -> Changes:
-        if self.channel.sent - self.channel.confirmed >= MOST_UNHEARD:
-            self._ask_in_time()
+        self.sessions.ask_in_time()
         changes = super().take()
         changes.notices += self.books.news(self.exhausted)
         return changes
@@ -361,33 +824,9 @@ class LocalNode(AssumingNode):
         if changes.past:
             self.past.committed(changes)
 
-    def _replay(self, kind: str, source: str, body: bytes) -> None:
-        match kind:
-            case "user":
-                self.touched.add(self.server.add_user())
-            case "part":
-                if not self.server.busy:
-                    raise InvalidFile("the log holds a part of work that no entry has begun")
-                self.server.part()()
-            case "forget":
-                self._forget(json.loads(body))
-            case "observe" | "withhold":
-                row, reward = struct.unpack_from("<qd", body)
-                x: Vector = np.frombuffer(body, offset=16).copy()
-                self._observe(kind, row, x, reward)
-                self.feedbacks += 1
-            case "replace":
-                told = struct.unpack_from("<qdd", body)
-                self._replace(np.frombuffer(body, offset=24).copy(), *told)
-            case "message":
-                self._apply(body)
-            case _:
-                super()._replay(kind, source, body)
-        self.books.enter(self.changes)
-
     def summary(self) -> dict[str, Any]:
         """Numbers for people: counts that must agree, and the channel."""
         own = int(self.server.counts.sum())
         return {"users": len(self.rows), "observations": own, "feedbacks": self.feedbacks} | (
-            self.channel.counters() | {"entry": self.entry}
+            self.sessions.channel.counters() | {"entry": self.journal.entry}
         )

@@ -143,6 +143,7 @@ def node_with_noise(
             store.fix("name", settings.name)
             rng.bit_generator.state = store.remember("generator", rng.bit_generator.state)
             node = LocalNode(settings.name, family, recorded, rng, store, settings.model.uniform)
+            node.recover()
         remember(store, settings.model)
         return node
 
@@ -209,6 +210,7 @@ def global_node(settings: GlobalSettings) -> GlobalNode:
         with bound_to(store, settings.model):
             store.fix("model", fingerprint)
             node = GlobalNode(settings.servers, family, store)
+            node.recover()
         remember(store, settings.model)
         return node
 

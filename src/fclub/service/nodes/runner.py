@@ -97,7 +97,7 @@ class Runner:
         await self.wire.start(self._deliver, self._connected)
 
     def _connected(self) -> None:
-        self.node.connected()
+        self.node.sessions.connected()
         self._wake.set()
 
     def ended(self, task: asyncio.Future[None]) -> None:
@@ -153,7 +153,7 @@ class Runner:
         """Return when no forgotten user is left in the log or a snapshot."""
         left = True
         while left:
-            left = self.node.erasing
+            left = self.node.journal.erasing
             await self.commit()
 
     async def _work_on(self) -> None:
@@ -183,9 +183,9 @@ class Runner:
             self._wake.clear()
             if self._failed:
                 return
-            if self.node.save_some():
+            if self.node.journal.save_some():
                 self._wake.set()
-            if self.node.busy or self.node.erasing:
+            if self.node.busy or self.node.journal.erasing:
                 self._busy.set()
             changes = self.node.take()
             self._storing, self._waiting = self._waiting, []
@@ -229,11 +229,11 @@ class Runner:
             await asyncio.sleep(self.resend_seconds)
             if not self.wire.connected:
                 continue
-            again = self.node.tick()
+            again = self.node.sessions.tick()
             for channel in self.node.channels:
                 place, waiting = (channel.ordinal, channel.confirmed), channel.sent - channel.confirmed
                 over = patience.setdefault(channel.peer, Patience()).ends(place, waiting)
-                if over and self.node.stuck(channel):
+                if over and self.node.sessions.stuck(channel):
                     self.monitor.resent(channel.peer, waiting)
                     again = True
             if again:
@@ -274,7 +274,7 @@ class Runner:
             await self.wire.stop()
             await self._end_work()
             if not self._failed:
-                self.node.snapshot()
+                self.node.journal.snapshot()
                 with suppress(NotStored):
                     await self.commit()
         finally:
