@@ -592,6 +592,15 @@ def different_rosters_open_nothing() -> None:
 
 
 @check
+def a_slot_takes_its_own_vector() -> None:
+    lab = lab_of(4)
+    _, joins = gathered(lab)
+    lab.prepare(1)
+    refuses(NothingReady, lambda: lab.members["shop-0"].receive(roster_of(joins)))
+    refuses(NothingReady, lambda: lab.members["shop-0"].receive(Call(1, 0, 0, b"n" * 16)))
+
+
+@check
 def calls_for_ever_are_refused() -> None:
     lab = lab_of(3)
     for _ in range(8):

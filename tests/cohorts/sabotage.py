@@ -536,6 +536,11 @@ def context_without_the_model(patch: pytest.MonkeyPatch) -> None:
     wrap(patch, member, "context_of", lambda real, a, b, c, model: real(a, b, c, b""))
 
 
+@sabotage(checks.a_slot_takes_its_own_vector)
+def the_vector_of_another_slot(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Member, "_vector", lambda self, call: self._prepared.vector)
+
+
 @sabotage(checks.calls_for_ever_are_refused)
 def as_many_calls_as_you_like(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(member, "ATTEMPTS", 10**9)

@@ -149,6 +149,7 @@ def test_every_field_of_a_plan_is_in_its_hash() -> None:
         {"window": 399},
         {"tolerance": 61},
         {"delay": 3},
+        {"terms": "digest"},
     ]
     assert set().union(*changes) == set(plan_of().__struct_fields__)
     assert len({plan_of(**change).hash for change in changes}) == len(changes)

@@ -261,9 +261,7 @@ class Member:
             raise OtherTerms(f"expected version {version} of the released model, got {call.version}")
         if len(call.nonce) != NONCE:
             raise InvalidMessage(f"expected a nonce of {NONCE} bytes, got {len(call.nonce)}")
-        prepared = self._prepared
-        if prepared is None or (prepared.period, prepared.slot) != (call.period, call.slot):
-            raise NothingReady(f"no sum over users was computed ahead for slot {call.slot}")
+        self._vector(call)
         attempt = self._attempts.get((call.period, call.slot), 0) + 1
         if attempt > ATTEMPTS:
             raise CohortRefused(
@@ -279,15 +277,16 @@ class Member:
         return Step(None, (Outgoing("", Join(*join), due),))
 
     def _roster(self, roster: Roster) -> Step:
-        joined, prepared = self._joined, self._prepared
-        if joined is None or prepared is None:
+        joined = self._joined
+        if joined is None:
             raise NothingReady("no Join of this process waits for a roster")
+        vector = self._vector(joined.call)
         plan, slot = joined.plan, joined.call.slot
         self._check_window(plan, slot)
         share = share_of(plan, slot, self._check_roster(roster, joined))
         rho = roster_hash(joined.context, roster.joins)
         self._joined = None
-        noised = prepared.vector + draw_share(self._noise, plan.entries, share)
+        noised = vector + draw_share(self._noise, plan.entries, share)
         masked = add_masks(noised, self._identity.name, joined.key, roster.joins, rho)
         self._ready = _Ready(joined.call, plan, rho, share, to_bytes(masked))
         return Step(None, (Outgoing("", Ready(rho)),))
@@ -357,6 +356,13 @@ class Member:
                     f"this {what} is not {plan.tolerance} s older than slot {slot}: "
                     "it takes part from the next one on"
                 )
+
+    def _vector(self, call: Call) -> Whole:
+        """The sum over users of this slot and no other."""
+        prepared = self._prepared
+        if prepared is None or (prepared.period, prepared.slot) != (call.period, call.slot):
+            raise NothingReady(f"no sum over users was computed ahead for slot {call.slot}")
+        return prepared.vector
 
     def _plan(self, period: int, slot: int) -> CohortPlan:
         for plan in self.record.plans:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
-from math import floor, isqrt, sqrt
+from math import ceil, floor, isqrt, sqrt
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from fclub.core.lattice import Whole
 from fclub.errors import InvalidSetting, OutOfRange, TooFewMembers
 from fclub.privacy.calibration import epsilon_of, mu_of
 from fclub.privacy.noise import LARGEST, NoiseSource
+from fclub.privacy.plan import Plan
 
 LEAST_MEMBERS = 3
 LEAST_HONEST = 2
@@ -35,7 +36,7 @@ class CohortPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=T
 
     `steps[r]` is C_r/g_r, `deviations[r]` the whole number of lattice steps not below σ_r/g_r and
     `lattice[r]` is g_r. A member has at most `users` users. A Join leaves `delay` seconds after its
-    Call.
+    Call. `terms` is the digest of the whole plan from which this was made.
     """
 
     federation: str
@@ -51,6 +52,7 @@ class CohortPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=T
     window: int
     tolerance: int = 60
     delay: int = 2
+    terms: str = ""
 
     def __post_init__(self) -> None:
         _check_plan(self)
@@ -63,6 +65,7 @@ class CohortPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=T
         for values in (self.times, self.steps, self.deviations):
             parts += [number(value) for value in values]
         parts += [struct.pack(">d", value) for value in self.lattice]
+        parts.append(field(self.terms.encode()))
         return sha256(b"".join(parts)).digest()
 
     @property
@@ -95,6 +98,31 @@ def _check_plan(plan: CohortPlan) -> None:
         require(deviation <= LARGEST, "a deviation of at most 2^52", deviation)
         least = f"a deviation of at least {FINENESS} lattice steps times the root of the cap"
         require(deviation**2 >= FINENESS**2 * plan.cap, least, deviation)
+
+
+def plan_from(plan: Plan, federation: str, period: int, users: int, window: int) -> CohortPlan:
+    """The cohorts of a federation's plan; all slots have its bound and its deviation, rounded up.
+
+    A lattice step is a part of C_r, which may follow from earlier releases: from the released model,
+    whose bytes are in the context.
+    """
+    if not plan.secure:
+        raise InvalidSetting("expected a plan with secure sums, got one with noise per server")
+    slots = len(plan.times)
+    return CohortPlan(
+        federation=federation,
+        period=period,
+        times=tuple(ceil(plan.start + time) for time in plan.times),
+        steps=(ceil(plan.bound),) * slots,
+        deviations=(ceil(plan.deviation),) * slots,
+        lattice=(1.0 / plan.steps,) * slots,
+        entries=plan.entries,
+        users=users,
+        colluders=plan.colluders,
+        cap=floor(plan.cap),
+        window=window,
+        terms=plan.digest,
+    )
 
 
 def cap_of(epsilon: float, epsilon_alone: float, delta: float) -> int:
