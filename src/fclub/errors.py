@@ -194,6 +194,10 @@ class PrivacyError(FclubError):
     """A release was refused because its privacy cost is unknown or over the budget."""
 
 
+class NoiseFailed(FclubError, RuntimeError):
+    """Noise was needed and could not be drawn: the server stops before anything is stored or sent."""
+
+
 class RequestRefused(FclubError):
     """What the HTTP service of a server refuses."""
 
@@ -228,6 +232,10 @@ class OtherReward(RequestRefused):
 
 class CannotForget(RequestRefused):
     """The policy has added this user to sums that it cannot take apart."""
+
+
+class WasForgotten(RequestRefused):
+    """An import for a user who was forgotten; `refuse_forgotten_days` says how long."""
 
 
 class CannotReplace(RequestRefused):

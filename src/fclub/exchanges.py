@@ -222,6 +222,8 @@ def _parts(everything: Sequence[Result]) -> Iterator[Sequence[Result]]:
 
 
 def _recommended(answer: Any) -> Recommendation:
+    if "shown" in answer:
+        raise RequestFailed("nothing is left to show to this user", 200)
     return Recommendation(**answer)
 
 

@@ -6,8 +6,13 @@ smoothed, cut off far out, or shared.
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +20,9 @@ import pytest
 from tests.attack.sabotage import EVENT, INTERACTIVE, POOLED, USERS, Sabotage
 
 from fclub.attack.pairs import Pair
-from fclub.core.types import Counts
-from fclub.privacy.noise import NoiseSource, NoNoise
+from fclub.core.types import Counts, Floats
+from fclub.privacy import library
+from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.plus.slots import SlotReleases
 from fclub.service.nodes.global_node import GlobalNode
@@ -190,9 +196,78 @@ def streams_cut_far(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PrivateReleases, "__init__", cut)
 
 
+def seed_of_32_bits(patch: pytest.MonkeyPatch) -> None:
+    """Fast noise, from a generator that is seeded afresh for every release. All seeds can be tried."""
+
+    def quick(self: Any, deviations: Floats) -> Counts:
+        rng = np.random.default_rng(int.from_bytes(os.urandom(4)))
+        return np.rint(deviations * rng.standard_normal(np.shape(deviations))).astype(np.int64)
+
+    patch.setattr(DiscreteNoise, "integers", quick)
+
+
+def cut_at_the_source(patch: pytest.MonkeyPatch) -> None:
+    """No draw beyond four and a half deviations, for all servers and streams: δ is 0.04 then."""
+    integers = DiscreteNoise.integers
+
+    def cut(self: Any, deviations: Floats) -> Counts:
+        limit = np.floor(4.5 * deviations).astype(np.int64)
+        return np.clip(integers(self, deviations), -limit, limit)
+
+    patch.setattr(DiscreteNoise, "integers", cut)
+
+
+def pool_for_all_sources(patch: pytest.MonkeyPatch) -> None:
+    """Draws are kept, and each source begins at the first of them."""
+    integers, pool = DiscreteNoise.integers, list[tuple[bytes, Counts]]()
+
+    def pooled(self: Any, deviations: Floats) -> Counts:
+        place = self.__dict__["at"] = self.__dict__.get("at", -1) + 1
+        key = np.asarray(deviations).tobytes()
+        if place < len(pool) and pool[place][0] == key:
+            return pool[place][1]
+        pool[place:] = [(key, integers(self, deviations))]
+        return pool[place][1]
+
+    patch.setattr(DiscreteNoise, "integers", pooled)
+
+
+def _other_program(patch: pytest.MonkeyPatch, change: tuple[str, str]) -> None:
+    """Another program is run beside the server, in which this was changed."""
+    source = library.PROGRAM.read_text()
+    assert source.count(change[0]) == 1
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    program = Path(folder) / "drawing.py"
+    program.write_text(source.replace(*change))
+    patch.setattr(library, "PROGRAM", program)
+
+
+def program_without_library(patch: pytest.MonkeyPatch) -> None:
+    """The process that draws asks Python's generator, which the operating system seeds."""
+    drawn = "[[round(random.gauss(0.0, s)) for _ in range(n)] for s, n in request['draw']]"
+    line = '    return [measurement(dp, scale)([0] * count) for scale, count in request["draw"]]'
+    _other_program(patch, (line, f"    import random\n    return {drawn}"))
+
+
+def program_that_cuts(patch: pytest.MonkeyPatch) -> None:
+    """The process that draws hands on what is within four and a half deviations."""
+    before = 'measurement(dp, scale)([0] * count) for scale, count in request["draw"]'
+    limited = f"[max(-4.5 * scale, min(4.5 * scale, k)).__int__() for k in {before.split(' for ')[0]}]"
+    _other_program(patch, (before, f'{limited} for scale, count in request["draw"]'))
+
+
 BY_WITNESS: list[tuple[Sabotage, Pair]] = [
+    (seed_of_32_bits, USERS),
+    (cut_at_the_source, POOLED),
+    (pool_for_all_sources, USERS),
+    (program_without_library, USERS),
     (cut_far_tails, USERS),
     (hundredth_less_noise, INTERACTIVE),
+    (program_that_cuts, EVENT),
+    (seed_of_32_bits, EVENT),
+    (cut_at_the_source, INTERACTIVE),
+    (pool_for_all_sources, POOLED),
     (streams_cut_far, POOLED),
     (no_noise_on_nothing, USERS),
     (counts_without_noise, USERS),

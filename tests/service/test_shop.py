@@ -166,8 +166,9 @@ def test_items_are_excluded_by_id_and_when_they_were_seen(shop: Client) -> None:
         seen += [one.item for one in shown]
     assert sorted(seen) == sorted(items)
     for asked in (items, list(items), None):
-        with pytest.raises(RequestFailed, match="422: there is no item to choose from"):
+        with pytest.raises(RequestFailed, match="nothing is left to show"):
             shop.recommend("ann", asked, exclude_seen=True)
+        assert list(shop.recommend_several("ann", 2, asked, exclude_seen=True)) == []
         best = shop.recommend("bob", asked).item
         assert shop.recommend("bob", asked, exclude=[best, "unknown"]).item != best
     shop.forget("ann")
@@ -177,20 +178,25 @@ def test_items_are_excluded_by_id_and_when_they_were_seen(shop: Client) -> None:
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        ({}, 422),
+        ({}, 200),
         ({"items": ["a"]}, 422),
         ({"items": ["a", "a"]}, 422),
         ({"items": [{"id": "a", "features": [0.1] * DIM}] * 2}, 422),
         ({"items": ["a", {"id": "b", "features": [0.1] * DIM}]}, 422),
-        ({"items": [{"id": "a", "features": [0.1] * DIM}], "exclude": ["a"]}, 422),
+        ({"items": [{"id": "a", "features": [0.1] * DIM}], "exclude": ["a"]}, 200),
         ({"items": [{"id": "a", "features": [0.1] * DIM}], "count": 0}, 422),
         ({"items": [{"id": "a", "features": [0.1] * DIM}], "count": 21}, 413),
         ({"items": [{"id": "a", "features": [0.1] * (DIM - 1)}], "count": 1}, 422),
     ],
 )
-def test_a_refused_wish_adds_no_user(client: httpx.Client, body: Any, status: int) -> None:
-    assert client.post("/v1/recommend", json={"user": "ann"} | body).status_code == status
-    assert client.get("/v1/users/ann").status_code == 404
+def test_a_wish_that_shows_nothing_is_a_visit_and_no_more(
+    client: httpx.Client, body: Any, status: int
+) -> None:
+    answer = client.post("/v1/recommend", json={"user": "ann"} | body)
+    assert answer.status_code == status
+    assert status > 200 or answer.json()["shown"] == []
+    assert client.get("/v1/users/ann").json()["observations"] == 0
+    assert client.get("/v1/users/ann/data").json()["decisions"] == []
 
 
 def test_a_batch_may_ask_for_several(client: httpx.Client) -> None:
@@ -280,8 +286,8 @@ def test_past_data_count_once_and_are_one_state_with_live_ones(shop: Client, tmp
     data = shop.user_data("ann")
     assert data["statistics"]["observations"] == 2
     assert data["past"] == [{"id": "1", "reward": 1.0}, {"id": "2", "reward": 0.0}]
-    with pytest.raises(RequestFailed, match="404"):
-        shop.user_data("bob")
+    bob = shop.user_data("bob")
+    assert (bob["statistics"]["observations"], bob["past"]) == (0, [])
     shop.feedback(shop.recommend("ann").decision, 1.0)
     assert shop.forget("ann").observations == 3
     assert shop.observe(past[:1]) == [True]

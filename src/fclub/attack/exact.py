@@ -1,21 +1,30 @@
 """Attacks in which chance plays no part: each number that is sent is taken apart, exactly.
 
-A *witness* is a source of noise that remembers what it gave for which deviation. What a server sends
-minus what its twin without noise sends has to be that, number by number: noise that was cut off, made
-smaller by a hundredth, shared, left out where it seemed needless or taken from elsewhere is seen in
-one run. Releases of whole users are sums of vectors, each of them made from one user's data alone. So
-what a user changes among others is what it would have sent alone, to the last step.
+A *witness* sits at the border to OpenDP, inside the process that draws, and writes down what each
+measurement gave for which scale. What a server sends minus what its twin without noise sends has to be
+that, number by number: noise that was cut off, made smaller by a hundredth, shared, left out where it
+seemed needless or taken from elsewhere is seen in one run. Releases of whole users are sums of vectors,
+each of them made from one user's data alone. So what a user changes among others is what it would have
+sent alone, to the last step.
 """
 
 from __future__ import annotations
 
+import atexit
+import json
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from math import exp, inf
+from pathlib import Path
 
 import numpy as np
 from scipy.special import ndtr
 
+from fclub.attack import witnessed
 from fclub.attack.live import SLACK, Attack
 from fclub.attack.scenes import (
     BYSTANDERS,
@@ -30,28 +39,60 @@ from fclub.attack.scenes import (
 )
 from fclub.core.lattice import Whole
 from fclub.core.types import Floats
+from fclub.privacy import library
 from fclub.privacy.audit import Finding, Interval
 from fclub.privacy.levels import USER
 from fclub.privacy.noise import DiscreteNoise
-
-WIDER = 8.0
-"""A witness draws so many times wider: whoever cuts tails off has to cut now."""
 
 ROUNDED = 64.0
 """Steps by which a number of a stream may miss its draw: streams are decoded in doubles and rounded."""
 
 
+@cache
+def _log() -> str:
+    """One file for all witnesses of this process, since they share a process that draws."""
+    folder = tempfile.mkdtemp(prefix="fclub-witness-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    log = Path(folder) / "drawn"
+    log.touch()
+    return str(log)
+
+
 class Witness(DiscreteNoise):
-    """Remembers deviations and draws, in their order."""
+    """Noise as a deployment draws it, of which the library's own answers are known.
+
+    They are read from a log that is written inside the process that draws (`witnessed`), by whatever
+    program the deployment runs there: on the way from there to what is sent nothing may happen to them.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.drawn: list[tuple[Floats, Whole]] = []
+        super().__init__((sys.executable, "-P", witnessed.__file__, _log(), str(library.PROGRAM)))
+        self._begin = Path(_log()).stat().st_size
 
-    def integers(self, deviations: Floats) -> Whole:
-        drawn = super().integers(WIDER * np.asarray(deviations))
-        self.drawn.append((np.array(deviations, dtype=np.float64), drawn.copy()))
-        return drawn
+    @property
+    def drawn(self) -> list[tuple[float, list[int]]]:
+        """Scale and numbers of every call of a measurement since this source was made."""
+        lines = Path(_log()).read_bytes()[self._begin :].splitlines()
+        return [(found["scale"], found["added"]) for found in map(json.loads, lines)]
+
+
+def by_release(drawn: list[tuple[float, list[int]]], claimed: Floats) -> list[Whole | None]:
+    """The library's numbers, release by release, in the order of the entries with these deviations.
+
+    A release takes one call for each deviation; None where the calls were for others.
+    """
+    scales = np.unique(claimed).tolist()
+    found: list[Whole | None] = []
+    for start in range(0, len(drawn), len(scales)):
+        calls, numbers = (
+            dict(drawn[start : start + len(scales)]),
+            np.zeros(len(claimed), dtype=np.int64),
+        )
+        fits = all(len(calls.get(s, ())) == np.count_nonzero(claimed == s) for s in scales)
+        for scale in scales if fits else ():
+            numbers[claimed == scale] = calls[scale]
+        found.append(numbers if fits else None)
+    return found
 
 
 class Exact:
@@ -121,8 +162,8 @@ class Exact:
         run = watched.play(scene, history, late=self.users)
         twin = attack.play(scene, history, quiet=True, late=self.users)
         claimed = attack.reader.deviations
-        drawn = [(scale[scale > 0.0], draw[scale > 0.0]) for scale, draw in source.drawn]
-        other = sum(not np.array_equal(scale, claimed) for scale, _ in drawn)
+        drawn = by_release(source.drawn, claimed)
+        other = sum(draw is None for draw in drawn)
         same = 0 < len(drawn) == len(run.keys) and run.keys == twin.keys
         found = {
             "draws that are in no release, or the reverse": Interval(float(not same), 0.0, 0.0),
@@ -130,7 +171,7 @@ class Exact:
         }
         if same and not other:
             noise = (run.white - twin.white) * claimed
-            gap = np.abs(noise - np.array([draw for _, draw in drawn])).max()
+            gap = np.abs(noise - np.array(drawn)).max()
             limit = 0.5 if self.users else ROUNDED
             found["steps between noise and draw"] = Interval(float(gap), 0.0, limit)
         return found

@@ -14,7 +14,8 @@ from fclub.config import Delta, Dim, Epsilon
 from fclub.errors import UnknownName
 from fclub.parameters import check_value
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
-from fclub.privacy.ledger import read_ledger
+from fclub.privacy.events import dp_events
+from fclub.privacy.ledger import Ledger, read_ledger
 from fclub.privacy.levels import EVENT, LEVELS, USER, Level
 from fclub.privacy.mechanisms import plan_stream
 from fclub.privacy.sensitivity import CENTRE, Domain
@@ -27,7 +28,8 @@ from fclub.service.store.store import is_store
 app = typer.Typer(add_completion=False)
 
 EXAMPLES = """Examples: fclub privacy --epsilon 4 · fclub privacy --ledger shop.db ·
-fclub privacy --unit event --delta 0.1 --constant 0.7071"""
+fclub privacy --unit event --delta 0.1 --constant 0.7071 ·
+fclub privacy --ledger shop.db --events"""
 
 
 def _show(rows: dict[str, object], as_json: bool) -> None:
@@ -56,8 +58,18 @@ def _words(value: object) -> str:
     return str(value)
 
 
+def _read(path: Path) -> Ledger:
+    return read_books(path) if is_store(path) else read_ledger(path)
+
+
+def _events(path: Path) -> dict[str, object]:
+    ledger = _read(path)
+    told = {"unit": ledger.unit, "claimed": list(ledger.claimed), "distance": ledger.distance}
+    return told | {"events": dp_events(ledger)}
+
+
 def _spent(path: Path, delta: float | None) -> dict[str, object]:
-    ledger = read_books(path) if is_store(path) else read_ledger(path)
+    ledger = _read(path)
     deltas = (ledger.claimed[1] if delta is None else delta, STRICT_DELTA)
     return {
         "level": ledger.level.name,
@@ -148,6 +160,9 @@ def privacy(
     ledger: Annotated[
         Path | None, typer.Option(help="A ledger file or a local server's store.")
     ] = None,
+    events: bool = typer.Option(
+        False, "--events", help="With --ledger: print the ledger as events of dp-accounting, in JSON."
+    ),
     levels: bool = typer.Option(False, "--levels", help="Explain the guarantee levels."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
@@ -155,8 +170,12 @@ def privacy(
     at = STRICT_DELTA if delta is None else delta
     for name, value, kind in (("epsilon", epsilon, Epsilon), ("delta", at, Delta), ("dim", dim, Dim)):
         check_value(f"--{name}", value, kind)
+    if events and ledger is None:
+        raise typer.BadParameter("--events needs --ledger")
     if levels:
         _show({level.name: _explain(level) for level in LEVELS.values()}, as_json)
+    elif ledger is not None and events:
+        _show(_events(ledger), True)
     elif ledger is not None:
         _show(_spent(ledger, delta), as_json)
     elif unit == USER:

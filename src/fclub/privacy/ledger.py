@@ -105,13 +105,20 @@ class Stream:
 Sink = Callable[[ReleaseEvent], None]
 """Stores an entry durably; called before the release may leave."""
 
+CostOf = Callable[[float, float], float]
+"""ρ of zCDP that a library's privacy map gives: for a scale, and data this far apart."""
+
+_AGREED = 1e-9
+"""Relative difference that is rounding: libraries round up, in doubles."""
+
 
 class Ledger:
     """Accounts of one local server, or of one simulated federation.
 
     `epsilon` and `delta` are the claim that is never exceeded. `seeded` marks noise that can be
     replayed, as in every simulation. Entries are kept in `events`, unless a long life and a sink that
-    has them make this a waste. `exhausted` tells that a stream was asked for that the budget does not
+    has them make this a waste. `library_cost` is asked about every stream that is opened, where exact
+    noise is drawn. `exhausted` tells that a stream was asked for that the budget does not
     allow.
     """
 
@@ -128,6 +135,7 @@ class Ledger:
     ) -> None:
         self.level, self.claimed, self.flags = level, (epsilon, delta), frozenset(flags)
         self.seeded, self.sink, self.keep, self.unit = seeded, sink, keep, unit
+        self.library_cost: CostOf | None = None
         level.check(self.flags)
         self.restore(())
 
@@ -217,6 +225,8 @@ class Ledger:
         enough = 0.0 < LEAST_STEPS * mechanism.step <= mechanism.std < inf and mechanism.entries >= 1
         if not (enough and 0.0 < sensitivity < inf and mechanism.releases >= 1):
             raise PrivacyError(f"stream {stream!r} has no noise that could be accounted for")
+        if self.library_cost is not None:
+            _agree(mechanism, sensitivity, self.library_cost)
         account = Stream(mechanism, sensitivity, epoch)
         entered = self._enter(stream, account, 0, 0)
         self.streams[stream] = account
@@ -306,6 +316,22 @@ class Ledger:
             "unaccounted": sorted(str(flag) for flag in self.flags),
             "seeded": self.seeded,
         }
+
+
+def _agree(mechanism: Mechanism, sensitivity: float, library_cost: CostOf) -> None:
+    """Refuse a stream of which whoever draws its noise says that it costs something else.
+
+    Seen through L⁻¹ a whole stream is one Gaussian release of data that are c·Δ apart: ρ = μ²/2 of
+    zCDP, with μ = c·Δ/σ. The library counts in steps.
+    """
+    step, apart = mechanism.step, mechanism.multiplier(mechanism.releases) * sensitivity
+    told = sqrt(2.0 * library_cost(mechanism.std / step, apart / step))
+    mu = apart / mechanism.std
+    if not abs(told - mu) <= _AGREED * mu or mechanism.cost(sensitivity, mechanism.releases) < mu:
+        raise PrivacyError(
+            f"a stream of {mechanism.name} costs μ={mu:.9g}, the library that draws its noise says "
+            f"{told:.9g}: nothing is released until the two agree"
+        )
 
 
 def _total(costs: Collection[Cost]) -> Cost:

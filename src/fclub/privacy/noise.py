@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from fclub.core.lattice import STEP, Whole
 from fclub.core.types import Floats, Matrix
 from fclub.errors import PrivacyError
-from fclub.extras import need
+from fclub.privacy.library import command, library
 
 LARGEST = 2.0**52
 """Beyond this deviation a draw could leave 64 bits, where sampling saturates."""
@@ -53,39 +53,31 @@ class SeededNoise:
 
 
 class DiscreteNoise:
-    """The discrete Gaussian, sampled exactly by OpenDP from the operating system's entropy.
+    """The discrete Gaussian, sampled exactly by OpenDP.
 
     Its probabilities are proportional to exp(−k²/2s²) on the whole numbers k, s being the deviation;
-    no double is involved in drawing.
+    no double is involved in drawing. Each call is served by a process that is forked for it and takes
+    its entropy from the operating system then: two copies of one memory do not draw alike.
     """
 
     seeded: ClassVar[bool] = False
 
-    def __init__(self) -> None:
-        self._dp: Any = need("opendp.prelude", "exact noise", "service")
-        self._dp.enable_features("contrib")
-        # The default integer has 32 bits and saturates.
-        self._space = (
-            self._dp.vector_domain(self._dp.atom_domain(T="i64")),
-            self._dp.l2_distance(T=float),
-        )
-        self._samplers: dict[float, Any] = {}
+    def __init__(self, started_by: tuple[str, ...] | None = None) -> None:
+        self._library = library(command() if started_by is None else started_by)
 
     def integers(self, deviations: Floats) -> Whole:
         _check(deviations)
         drawn = np.zeros(np.shape(deviations), dtype=np.int64)
-        for scale in np.unique(deviations[deviations > 0.0]):
-            places = deviations == scale
-            drawn[places] = self._sampler(float(scale))([0] * int(np.count_nonzero(places)))
+        scales, counts = np.unique(deviations[deviations > 0.0], return_counts=True)
+        if len(scales):
+            wanted = list(zip(scales.tolist(), counts.tolist(), strict=True))
+            for scale, numbers in zip(scales, self._library.draw(wanted), strict=True):
+                drawn[deviations == scale] = numbers
         return drawn
 
-    def _sampler(self, scale: float) -> Any:
-        """A policy has few deviations; one that invents new ones for ever must not fill the memory."""
-        if len(self._samplers) >= 256:
-            self._samplers.clear()
-        if scale not in self._samplers:
-            self._samplers[scale] = self._dp.m.make_gaussian(*self._space, scale=scale)
-        return self._samplers[scale]
+    def cost(self, scale: float, distance: float) -> float:
+        """What OpenDP's own privacy map says of one release: ρ of zCDP, for data `distance` apart."""
+        return self._library.cost(scale, distance)
 
 
 def _check(deviations: Floats) -> None:

@@ -57,6 +57,11 @@ class Domain:
             return Domain()
         return Domain(1.0, -CENTRE, 1.0 - CENTRE, constant, relief)
 
+    @property
+    def centre(self) -> float:
+        """What is subtracted from a reward before it is summed."""
+        return 0.0 if self.constant is None else CENTRE
+
     def check_items(self, items: Matrix) -> None:
         """Refuse an offer with an item that could not be learned from; norms were checked before."""
         if self.constant is not None and np.any(items[:, -1] != self.constant):

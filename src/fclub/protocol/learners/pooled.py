@@ -94,6 +94,7 @@ class Pooled:
         return Bound(*scoring, offset=model.centre, most=1.0 - model.centre)
 
     def observe(self, row: int, x: Vector, y: float) -> None:
+        self.domain.check(x, y - self.model.centre)
         self.counts[row] += 1
         if self.live:
             rounded = snap(x, self.model.constant), on_grid(y - self.model.centre)

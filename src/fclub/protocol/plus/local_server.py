@@ -136,6 +136,7 @@ class PlusLocal(Detecting):
         return recommend(self.serving, row, items)
 
     def observe(self, row: int, x: Vector, y: float) -> None:
+        self.domain.check(x, y - self.serving.centre)
         feedback(self.serving, row, x, y)
 
     def withhold(self, row: int, x: Vector, y: float) -> None:

@@ -42,6 +42,35 @@ class RecommendRequest(Told, frozen=True):
     exclude_seen: bool = False
 
 
+class Somebody(msgspec.Struct, frozen=True):
+    """What a visit needs of a request, whatever else is wrong with it."""
+
+    user: str
+
+
+class Some(msgspec.Struct, frozen=True):
+    """The same of a batch, or of an import."""
+
+    requests: list[Somebody] = []
+    observations: list[Somebody] = []
+
+
+_somebody, _some = msgspec.json.Decoder(Somebody), msgspec.json.Decoder(Some)
+
+
+def names_in(data: bytes | bytearray | memoryview) -> list[str]:
+    """The users of a body that was refused, as far as they can be read."""
+    try:
+        return [_somebody.decode(data).user]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    try:
+        found = _some.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
+    return [one.user for one in (*found.requests, *found.observations)]
+
+
 class Recommended(msgspec.Struct, frozen=True):
     """`index` is the item's place in the request, or in the catalogue as it is now."""
 

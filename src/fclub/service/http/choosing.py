@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from fclub.core.inputs import as_items, check_user
 from fclub.core.offers import best_items, mix
 from fclub.core.types import Matrix
-from fclub.errors import EmptyItems, InvalidFeatures, InvalidInput, TooLarge
+from fclub.errors import InvalidFeatures, InvalidInput, TooLarge
 from fclub.protocol.seam import Bound
 from fclub.service.http import api
 from fclub.service.nodes.local_node import LocalNode
@@ -39,8 +40,14 @@ def features_of(rows: list[list[float]], dim: int) -> Matrix:
     return as_items(numbers.reshape(-1, dim), dim)
 
 
+def _has_more(entry: api.RecommendRequest) -> bool:
+    """Whether there is more to do than to choose one of the items that are given."""
+    filtered = bool(entry.exclude) or entry.exclude_seen
+    return entry.items is None or entry.count is not None or filtered
+
+
 class Chooser:
-    """Answers requests for recommendations; one that is refused has changed nothing."""
+    """Answers requests for recommendations; one that is refused has counted as a visit, no more."""
 
     def __init__(self, settings: LocalSettings, node: LocalNode, runner: Runner) -> None:
         self.node, self.runner = node, runner
@@ -48,20 +55,43 @@ class Chooser:
         self.rewards = settings.model.rewards
 
     def at_once(self, entry: api.RecommendRequest) -> api.Recommended | None:
-        """One of the items that are given; None if there is more to do."""
-        check_user(entry.user)
+        """One of the items that are given; None, and nothing is done, if there is more to do."""
+        if _has_more(entry):
+            return None
+        self.arrive(entry.user)
+        return self._one(entry)
+
+    def arrive(self, user: str) -> int:
+        """Before anything else of a request is looked at; a name that is none counts as well."""
+        try:
+            check_user(user)
+        except InvalidInput:
+            self.node.arrive(None)
+            raise
+        return self.node.arrive(user)
+
+    def arrive_unread(self, names: list[str]) -> None:
+        """Somebody with each of these names has asked for something that cannot be read."""
+        for name in names or [""]:
+            with suppress(InvalidInput):
+                self.arrive(name)
+
+    def _check_size(self, entry: api.RecommendRequest) -> None:
         if max(len(entry.items or ()), entry.count or 0) > self.max_items:
             raise TooLarge(f"at most {self.max_items} items may be offered or shown")
-        if entry.items is None or entry.count is not None or entry.exclude or entry.exclude_seen:
-            return None
+
+    def _one(self, entry: api.RecommendRequest) -> api.Recommended:
+        self._check_size(entry)
+        assert entry.items is not None
         ids, rows, known = self._given(entry.items)
-        decision = self.node.recommend(entry.user, rows, ids, known)
+        decision = self.node.choose(entry.user, rows, ids, known)
         return api.Recommended(decision.id, ids[decision.index], decision.index)
 
     async def choose(self, entry: api.RecommendRequest) -> api.Recommended | api.Several:
-        answer = self.at_once(entry)
-        if answer is not None:
-            return answer
+        row = self.arrive(entry.user)
+        if not _has_more(entry):
+            return self._one(entry)
+        self._check_size(entry)
         if entry.exclude_seen:
             # What was shown a moment ago has to be on disk before it can be read.
             await self.runner.commit()
@@ -69,11 +99,9 @@ class Chooser:
         if entry.exclude:
             offer = self._without(offer, entry.exclude)
         if entry.exclude_seen:
-            row = self.node.rows.get(entry.user)
-            seen = [] if row is None else self.node.decisions.items_of(row)
-            offer = self._without(offer, seen)
+            offer = self._without(offer, self.node.decisions.items_of(row))
         if not offer.there.any():
-            raise EmptyItems("there is no item to choose from", entry.user)
+            return api.Several([], (self.rewards.low, self.rewards.high))
         shown = await self._best(offer, entry.user, entry.count or 1)
         if entry.count is not None:
             return api.Several(shown, (self.rewards.low, self.rewards.high))

@@ -31,6 +31,7 @@ from fclub.errors import (
     TooFast,
     TooLarge,
     Unauthorized,
+    WasForgotten,
 )
 from fclub.service.http.access import REFUSED, Access
 from fclub.service.monitoring import Monitor
@@ -47,6 +48,7 @@ STATUS: tuple[tuple[type[FclubError], int], ...] = (
     (Forbidden, 403),
     (NotFound, 404),
     (OtherReward, 409),
+    (WasForgotten, 409),
     (CannotForget, 409),
     (CannotReplace, 409),
     (TooLarge, 413),
@@ -358,7 +360,11 @@ class Gate:
         self._buckets[key] = (level - 1.0, now)
 
     async def body(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
-        """The decoded body; never reads more than the limit."""
+        """The decoded body."""
+        return decoded(await self.bytes_of(request), decoder)
+
+    async def bytes_of(self, request: Request) -> bytearray:
+        """The body; never reads more than the limit."""
         limit = self.http.max_body_bytes
         declared = header_of(request.scope, b"content-length")
         size = int(declared) if declared.isdigit() else 0
@@ -370,7 +376,7 @@ class Gate:
             data += message.get("body", b"")
             size, more = len(data), message.get("more_body", False)
         self.check_size(size)
-        return decoded(data, decoder)
+        return data
 
     def check_size(self, size: int) -> None:
         if size > self.http.max_body_bytes:

@@ -43,6 +43,7 @@ from fclub.service.store.books import Books
 from fclub.service.store.offers import Whole, decode_offer
 
 Entry = TypeVar("Entry")
+Body = TypeVar("Body")
 Result = TypeVar("Result")
 
 _recommend = msgspec.json.Decoder(api.RecommendRequest)
@@ -89,7 +90,7 @@ class LocalService:
         )
 
     async def recommend(self, request: Request) -> api.Recommended | api.Several:
-        entry = await self.gate.body(request, _recommend)
+        entry = await self._asked(request, _recommend)
         check_bucket(request.scope, map(bucket_of_user, [entry.user]))
         answer = await self._choose(entry)
         await self.runner.commit()
@@ -97,11 +98,31 @@ class LocalService:
 
     def recommend_at_once(self, body: Bytes, scope: Scope) -> api.Recommended | None:
         """None where items have to be looked for."""
-        entry = decoded(body, _recommend)
+        entry = self._read(body, _recommend)
         check_bucket(scope, map(bucket_of_user, [entry.user]))
         answer = self._change(self.chooser.at_once, entry)
         self.monitor.traffic.decisions += answer is not None
         return answer
+
+    async def _asked(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
+        try:
+            data = await self.gate.bytes_of(request)
+        except TooLarge:
+            self._arrive_unread(b"")
+            raise
+        return self._read(data, decoder)
+
+    def _read(self, data: Bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
+        """A request that cannot be read is a visit like any other: whether it can follows from data."""
+        try:
+            return decoded(data, decoder)
+        except FclubError:
+            self._arrive_unread(data)
+            raise
+
+    def _arrive_unread(self, data: Bytes) -> None:
+        self._change(self.chooser.arrive_unread, api.names_in(data))
+        self.runner.when_stored(lambda error: None)
 
     def feedback_at_once(self, body: Bytes, scope: Scope) -> api.Learned:
         entry = decoded(body, _feedback)
@@ -116,8 +137,10 @@ class LocalService:
         return answer
 
     async def recommend_batch(self, request: Request) -> api.RecommendResults:
-        entries = (await self.gate.body(request, _recommend_batch)).requests
+        entries = (await self._asked(request, _recommend_batch)).requests
         check_bucket(request.scope, (bucket_of_user(entry.user) for entry in entries))
+        if len(entries) > self.settings.http.max_batch:
+            self.chooser.arrive_unread([entry.user for entry in entries])
         results = [api.RecommendResult(*r) for r in await self._each(entries, self._choose)]
         await self.runner.commit()
         return api.RecommendResults(results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -11,10 +12,10 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from fclub.core.inputs import as_features, check_user
-from fclub.errors import InvalidInput, NotFound, TooLarge
+from fclub.errors import FclubError, InvalidInput, NotFound, TooLarge
 from fclub.service.http import api
 from fclub.service.http.choosing import check_ids, features_of
-from fclub.service.http.gate import Gate
+from fclub.service.http.gate import Gate, decoded
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
@@ -83,10 +84,24 @@ class Shop:
 
     async def past(self, request: Request) -> list[api.PastObservation]:
         """The observations that a request brings."""
-        return (await self.gate.body(request, _past)).observations
+        data = await self.gate.bytes_of(request)
+        try:
+            return decoded(data, _past).observations
+        except FclubError:
+            self._expect(api.names_in(data))
+            raise
+
+    def _expect(self, names: list[str]) -> None:
+        """Users are there whatever becomes of what an import says of them."""
+        for name in names:
+            with suppress(FclubError):
+                check_user(name)
+                self.change(self.node.rewards.expect, name)
+        self.runner.when_stored(lambda error: None)
 
     def learn_past(self, entry: api.PastObservation) -> api.Learned:
         check_user(entry.user)
+        self.node.rewards.expect(entry.user)
         if (entry.item is None) == (entry.features is None):
             raise InvalidInput("an observation has either an item of the catalogue or features")
         if entry.item is not None:

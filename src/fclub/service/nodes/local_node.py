@@ -29,7 +29,9 @@ from fclub.errors import (
     OtherSession,
     OtherVersion,
     UnknownDecision,
+    WasForgotten,
 )
+from fclub.privacy.levels import EVENT
 from fclub.protocol.messages import Message, encode
 from fclub.protocol.seam import Bound, Family, LocalOverview, Place, Slotted, State
 from fclub.service.link.channel import (
@@ -54,6 +56,7 @@ from fclub.service.store.backup import SILENT
 from fclub.service.store.books import Books
 from fclub.service.store.catalogue import Catalogue
 from fclub.service.store.decisions import Decisions, Offered, Shown, coin_of
+from fclub.service.store.forgotten import DAY, ForgottenNames, Remembered
 from fclub.service.store.past import Past
 from fclub.service.store.store import Changes, Store
 
@@ -514,6 +517,10 @@ ASSUMED = "assumed"
 """Where a log entry comes from that learns a reward which was declared for none coming."""
 
 
+NEVER = -1
+"""The era of what must not be released."""
+
+
 class Rewards:
     """What a node learns from. A reward is known by its decision, or by an id that came with it."""
 
@@ -543,19 +550,36 @@ class Rewards:
     def learn_past(self, key: str, user: str, x: Vector, reward: float) -> bool:
         """Learn from an observation made elsewhere; False if that of this id is known already.
 
-        Once this store was old, another copy of it may have learned and released the same before.
+        Once this store was old, another copy of it may have learned and released the same before; and
+        so may this one, if the user was forgotten since. The user is there whatever becomes of the
+        observation: how many users there are must not follow from what is refused.
         """
-        known, row = self.node.past.find(key), self.node.rows.get(user)
+        known, row = self.node.past.find(key), self.expect(user)
         if known is not None and known[0] not in self.node.gone:
             if known != (row, reward):
                 raise OtherReward(f"observation {key!r} is known with another user or reward")
             return False
-        self.node.family.domain.check_items(x[None, :])
-        if row is None:
-            row = self.node.add_user(user)
-        self._learn(0, row, x, reward)
+        gone = self.node.names_forgotten.find(user)
+        again = gone is not None and gone.never_released
+        self._learn(NEVER if again else 0, row, x, reward)
         self.node.past.add(key, row, reward, self.journal.changes)
         return True
+
+    def expect(self, user: str) -> int:
+        """The row of a user for whom an import brings something, before that is looked at."""
+        gone, now = self.node.names_forgotten.find(user), time.time()
+        if gone is not None and gone.refused_until > now:
+            days = (gone.refused_until - now) / DAY
+            raise WasForgotten(
+                f"user {user!r} was forgotten; imports are refused for another {days:.1f} days "
+                "(refuse_forgotten_days)"
+            )
+        return self.node.row_of_new(user)
+
+    def _check(self, x: Vector, reward: float) -> None:
+        """Refuse what the sensitivity does not cover, before anything is learned from it."""
+        domain = self.node.family.domain
+        domain.check(x, reward - domain.centre)
 
     def assume(self, before: float, reward: float) -> bool:
         """Let some decisions made before a time, whose reward has not come, count as this reward.
@@ -577,6 +601,7 @@ class Rewards:
 
     def _learn(self, era: int, row: int, x: Vector, reward: float, source: str = "") -> None:
         """What was shown in an earlier era of the store may have been released by another copy."""
+        self._check(x, reward)
         kind = Observe if era == self.node.sessions.era else Withhold
         try:
             self.journal.do(kind(row, reward, x, source))
@@ -593,6 +618,7 @@ class Rewards:
                     "this server has sent messages since in which that may be"
                 )
             x: Vector = np.frombuffer(shown.features).copy()
+            self._check(x, reward)
             self.journal.do(Replace(shown.row, float(shown.reward or 0.0), reward, x))
         self.node.decisions.reward(key, reward, self.journal.changes)
 
@@ -632,7 +658,9 @@ class LocalNode(Node):
     ) -> None:
         super().__init__(store, noise)
         self.name, self.family, self.uniform = name, family, uniform
-        ledger = family.ledger(seeded=False, keep=False)
+        ledger = family.ledger(seeded=noise.seeded, keep=False)
+        if ledger is not None:
+            ledger.library_cost = noise.cost
         place = Place(name, self, noise, ledger, rng)
         self.server = family.local_server(place, family.users(0), live=True)
         self.server.in_parts = True
@@ -644,6 +672,7 @@ class LocalNode(Node):
         self.rows: dict[str, int] = {}
         self.gone: set[int] = set()
         self.feedbacks = 0
+        self.names_forgotten, self.refuse_forgotten_days = ForgottenNames(store, time.time()), 0.0
 
     def recover(self) -> None:
         self.books.compare(self.journal.recover(KINDS))
@@ -663,9 +692,14 @@ class LocalNode(Node):
         channel.send(encode(message), changes)
 
     def recommend(self, user: str, items: Matrix, ids: Sequence[str], known: bool = False) -> Decision:
-        """Choose an item and remember what was shown to whom; `known`: items are of the catalogue."""
+        """Somebody arrives, and is shown one of these items; `known`: they are of the catalogue."""
+        self.arrive(user)
+        return self.choose(user, items, ids, known)
+
+    def choose(self, user: str, items: Matrix, ids: Sequence[str], known: bool = False) -> Decision:
+        """Choose an item for somebody who has arrived, and remember what was shown to whom."""
         self.family.domain.check_items(items)
-        row = self._visit(user)
+        row = self.rows[user]
         index, key, offered = self.server.recommend(row, items), self.decisions.new_key(user), None
         if self.uniform > 0.0:
             index, chance = mix(index, len(items), self.uniform, coin_of(key))
@@ -676,14 +710,21 @@ class LocalNode(Node):
         return Decision(key.hex(), index)
 
     def bound(self, user: str) -> Bound:
-        """What items are scored with for this user, who visits now and may be new."""
-        return self.server.bound(self._visit(user))
+        """What items are scored with for this user, who has arrived and may be forgotten since."""
+        return self.server.bound(self.row_of_new(user))
 
-    def _visit(self, user: str) -> int:
-        """The row of a user who asks for something."""
+    def row_of_new(self, user: str) -> int:
+        """The row of a user, who may be new."""
         row = self.rows.get(user)
-        if row is None:
-            row = self.add_user(user)
+        return self.add_user(user) if row is None else row
+
+    def arrive(self, user: str | None) -> int:
+        """The row of a user who asks for something, counted before anything of that is looked at.
+
+        Slots are due at numbers of users and of arrivals. What is asked and whether it can be answered
+        follows from data: it must not move them. None: somebody who gave no name.
+        """
+        row = -1 if user is None else self.row_of_new(user)
         if self.server.slotted is not None:
             self.sessions.visited(self.server.slotted)
         return row
@@ -700,8 +741,7 @@ class LocalNode(Node):
 
         `key` is given where the choice has followed from it, with what was `offered`.
         """
-        row = self.rows.get(user)
-        row = self.add_user(user) if row is None else row
+        row = self.row_of_new(user)
         key = self.decisions.new_key(user) if key is None else key
         shown = Shown(row, features.tobytes(), era=self.sessions.era)
         self.decisions.add(key, shown, item, self.journal.changes, offered)
@@ -768,6 +808,10 @@ class LocalNode(Node):
         released = self.journal.do(Forget(row))
         del self.rows[user]
         self.gone.add(row)
+        ledger, days = self.books.ledger, self.refuse_forgotten_days
+        until = time.time() + DAY * days if days > 0.0 else 0.0
+        kept = Remembered(until, ledger is not None and ledger.unit == EVENT)
+        self.names_forgotten.add(user, kept, self.journal.changes)
         self.decisions.delete_user(row, self.journal.changes)
         self.journal.changes.forget_user(row)
         self.journal.working = False  # the part that was taken last is of no use any more

@@ -18,7 +18,8 @@ import numpy as np
 from fclub.core.lattice import Whole
 from fclub.core.types import Floats
 from fclub.errors import InvalidFile
-from fclub.privacy.noise import NoiseSource, NoNoise
+from fclub.privacy.ledger import CostOf
+from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise
 from fclub.protocol.seam import State
 from fclub.service.link.channel import Channel
 from fclub.service.store.backup import INCARNATION_BYTES
@@ -37,6 +38,7 @@ class RecordedNoise:
 
     def __init__(self, source: NoiseSource) -> None:
         self.source, self.seeded = source, source.seeded
+        self.cost: CostOf | None = source.cost if isinstance(source, DiscreteNoise) else None
         self._drawn: list[bytes] = []
         self._replayed: bytes | None = None
 

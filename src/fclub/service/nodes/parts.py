@@ -6,6 +6,7 @@ import json
 import secrets
 import struct
 from collections.abc import Callable
+from math import sqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -34,6 +35,7 @@ from fclub.service.store.store import UNREADABLE, Store, read_meta
 
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
 ENTROPY_BITS = 128
+REFUSE_DAYS = "refuse_forgotten_days"
 REHEARSED = 25
 """Visits of a rehearsal: the second phase, from which on types are learned, starts before."""
 DAMAGE = (UNREADABLE, struct.error, msgspec.DecodeError, LookupError, TypeError, ValueError)
@@ -80,6 +82,9 @@ def rehearse(model: Model, many: bool) -> None:
     rows, first = np.arange(2), np.array([0, 2])
     federation = Federation(family_of(model), rows, first, SeedSequence(), seeded=False)
     server, items = federation.servers[0], np.eye(model.dim)[:2]
+    if model.constant is not None:
+        items *= sqrt(1.0 - model.constant**2)
+        items[:, -1] = model.constant
     for visits in range(1, REHEARSED + 1):
         row = visits % 2
         server.observe(row, items[server.recommend(row, items)], 1.0)
@@ -144,6 +149,8 @@ def node_with_noise(
             rng.bit_generator.state = store.remember("generator", rng.bit_generator.state)
             node = LocalNode(settings.name, family, recorded, rng, store, settings.model.uniform)
             node.recover()
+        node.refuse_forgotten_days = settings.refuse_forgotten_days
+        store.note(REFUSE_DAYS, json.dumps(settings.refuse_forgotten_days))
         remember(store, settings.model)
         return node
 
@@ -182,7 +189,12 @@ def settings_of(store: Path) -> LocalSettings:
     meta = read_meta(store)
     try:
         model = msgspec.json.decode(meta[SETTINGS], type=Model)
-        return LocalSettings(model=model, store=str(store), name=json.loads(meta["name"]))
+        return LocalSettings(
+            model=model,
+            store=str(store),
+            name=json.loads(meta["name"]),
+            refuse_forgotten_days=json.loads(meta.get(REFUSE_DAYS, "0.0")),
+        )
     except KeyError:
         raise InvalidFile(f"{store} is not the store of a local server that has started") from None
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import blake2b
 
-from fclub.errors import FclubError, NotStored
+from fclub.errors import FclubError, NoiseFailed, NotStored
 from fclub.service.link.channel import bundled, unbundled
 from fclub.service.link.wire import Arrival, Wire, end
 from fclub.service.monitoring import Monitor
@@ -115,7 +115,8 @@ class Runner:
         assert self.failure is not None
         if not self.failure.done():
             self.failure.set_exception(error)
-            self.monitor.event("failed", logging.ERROR, error=type(self.failure.exception()).__name__)
+            reason = error.__cause__ if isinstance(error.__cause__, NoiseFailed) else error
+            self.monitor.event("failed", logging.ERROR, error=type(reason).__name__)
         waiting, self._storing, self._waiting = self._storing + self._waiting, [], []
         for stored in waiting:
             self.failure.get_loop().call_soon(stored, NotStored(NO_MORE))
@@ -255,6 +256,9 @@ class Runner:
     def _receive(self, sender: str, frame: bytes) -> None:
         try:
             self.node.receive(sender, frame)
+        except NoiseFailed as error:
+            self.fail(error)
+            raise
         except FclubError as error:
             self.monitor.refused(sender, error)
         except Exception as error:
