@@ -1,6 +1,6 @@
-"""Tune every policy's constants and write benchmarks/baselines.toml.
+"""Tune every policy's constants and write benchmarks/baselines.toml, or those of rivals.
 
-    python benchmarks/tune.py [--jobs N] [--policy NAME ...]
+    python benchmarks/tune.py [--rivals] [--jobs N] [--policy NAME ...]
 
 Seeds 1000–1004, T = 100,000, both placements of the authors' synthetic environment; about fifteen
 minutes of CPU time. With --policy only those are tuned again and the others' entries are kept.
@@ -8,6 +8,10 @@ minutes of CPU time. With --policy only those are tuned again and the others' en
 Parameters are searched one at a time over a stated grid, in sweeps that go on until nothing changes.
 One setting serves both placements: the criterion is the mean over placements of the regret relative to
 the best regret that any tried setting of the policy reached in that placement.
+
+Rivals of other papers (`--rivals`, benchmarks/rivals.toml, five minutes) are tuned in the same way on
+two worlds, both `spread`: 40 users of 4 clusters on 5 servers, and 1,000 users of 10 clusters on 10
+servers; 20,000 rounds, seeds 1000–1002.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import argparse
 import json
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,8 +60,35 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
 }
 """What is tuned, parameter by parameter in this order."""
 
+RIVALS: dict[str, dict[str, tuple[float, ...]]] = {
+    "greedy": {"ridge": (0.5, 1.0, 2.0, 4.0, 8.0)},
+    "lin-ts": {"scale": (0.02, 0.05, 0.1, 0.2), "ridge": (0.5, 1.0, 2.0, 4.0)},
+    "dis-linucb": {
+        "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
+        "threshold": (0.1, 0.3, 1.0, 3.0, 10.0),
+    },
+    "async-linucb": {
+        "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
+        "upload_ratio": (1.05, 1.1, 1.5, 3.0),
+        "download_ratio": (1.1, 1.5, 3.0, 6.0),
+    },
+    "fed-linucb": {
+        "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
+        "growth": (0.02, 0.05, 0.1, 0.5, 2.0),
+    },
+}
+"""The same for rivals of other papers."""
+
 SHARED: dict[str, tuple[str, ...]] = {"fclub-dc": ("fclub", "cdp-fclub-dc"), "homo-dc": ("homo",)}
 """Policies that use the constants of another, being the same algorithm with other switches."""
+
+PLACED = {place: Setting("synthetic", {"placement": place}) for place in PLACEMENTS}
+SPREAD: dict[str, Parameter] = {"placement": "spread"}
+RIVAL_WORLDS = {
+    "few": Setting("synthetic", SPREAD),
+    "many": Setting("synthetic", {**SPREAD, "users": 1000, "clusters": 10, "servers": 10}),
+}
+RIVAL_ROUNDS, RIVAL_SEEDS = 20_000, (1000, 1001, 1002)
 
 Point = tuple[tuple[str, float], ...]
 Regrets = dict[str, float]
@@ -65,36 +96,36 @@ Regrets = dict[str, float]
 
 @dataclass
 class Search:
-    """All settings tried for one policy, with their mean regret in every placement."""
+    """All settings tried for one policy, with their mean regret in every world."""
 
     policy: str
     grid: dict[str, tuple[float, ...]]
     rounds: int = ROUNDS
     seeds: tuple[int, ...] = SEEDS
     jobs: int = 1
+    worlds: Mapping[str, Setting] = field(default_factory=lambda: PLACED)
     tried: dict[Point, Regrets] = field(default_factory=dict)
 
     def criterion(self, point: Point) -> float:
-        """1 would be the best of both placements at once."""
-        best = {place: min(r[place] for r in self.tried.values()) for place in PLACEMENTS}
-        return float(np.mean([self.tried[point][place] / best[place] for place in PLACEMENTS]))
+        """1 would be the best of both worlds at once."""
+        best = {world: min(r[world] for r in self.tried.values()) for world in self.worlds}
+        return float(np.mean([self.tried[point][world] / best[world] for world in self.worlds]))
 
     def best(self) -> Point:
         """The least criterion; of equals the first that was tried."""
         return min(self.tried, key=self.criterion)
 
     def evaluate(self, points: list[Point]) -> None:
-        """Play the points that were not tried yet, in both placements."""
+        """Play the points that were not tried yet, in both worlds."""
         new = {str(k): p for k, p in enumerate(dict.fromkeys(points)) if p not in self.tried}
         if not new:
             return
         policies = {label: Setting(self.policy, _parameters(p)) for label, p in new.items()}
-        for place in PLACEMENTS:
-            environment = Setting("synthetic", {"placement": place})
+        for world, environment in self.worlds.items():
             experiment = Experiment(policies, environment, self.rounds, self.seeds)
             for label, traces in run(experiment, jobs=self.jobs).items():
                 mean = float(np.mean([trace.regret[-1] for trace in traces]))
-                self.tried.setdefault(new[label], {})[place] = mean
+                self.tried.setdefault(new[label], {})[world] = mean
 
     def search(self, start: Point, tell: Callable[[str], None], sweeps: int = 3) -> Point:
         """Improve one parameter at a time until a sweep over all of them changes nothing."""
@@ -125,7 +156,10 @@ def start_point(grid: dict[str, tuple[float, ...]]) -> Point:
 
 def tune(policy: str, tell: Callable[[str], None], jobs: int = 1) -> dict[str, Any]:
     """The outcome of a search over the policy's grid."""
-    search = Search(policy, GRIDS[policy], jobs=jobs)
+    if policy in RIVALS:
+        search = Search(policy, RIVALS[policy], RIVAL_ROUNDS, RIVAL_SEEDS, jobs, RIVAL_WORLDS)
+    else:
+        search = Search(policy, GRIDS[policy], jobs=jobs)
     search.search(start_point(search.grid), tell)
     return outcome(search)
 
@@ -143,14 +177,16 @@ def outcome(search: Search) -> dict[str, Any]:
     }
 
 
-def to_toml(outcomes: dict[str, dict[str, Any]]) -> str:
+def to_toml(
+    outcomes: dict[str, dict[str, Any]], rounds: int = ROUNDS, seeds: tuple[int, ...] = SEEDS
+) -> str:
     """The outcomes as benchmarks/baselines.toml."""
     lines = [
         "# Written by benchmarks/tune.py: the best constants of every policy on the authors' synthetic",
-        "# environment, one setting for both placements. Criterion: mean over placements of the regret",
+        "# environment, one setting for both worlds. Criterion: mean over worlds of the regret",
         "# relative to the best regret of any setting tried there.",
-        f"rounds = {ROUNDS}",
-        f"seeds = {list(SEEDS)}",
+        f"rounds = {rounds}",
+        f"seeds = {list(seeds)}",
     ]
     for policy, values in outcomes.items():
         lines += ["", f"[policies.{policy}]"]
@@ -164,22 +200,25 @@ def _value(value: Any) -> str:
     return json.dumps(value)
 
 
-TARGET = Path(__file__).with_name("baselines.toml")
+TARGET, RIVAL_TARGET = (Path(__file__).with_name(f"{name}.toml") for name in ("baselines", "rivals"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--policy", nargs="*", choices=list(GRIDS))
+    parser.add_argument("--rivals", action="store_true", help="tune rivals of other papers")
+    parser.add_argument("--policy", nargs="*", choices=[*GRIDS, *RIVALS])
     options = parser.parse_args()
+    grids, target = (RIVALS, RIVAL_TARGET) if options.rivals else (GRIDS, TARGET)
+    rule = (RIVAL_ROUNDS, RIVAL_SEEDS) if options.rivals else (ROUNDS, SEEDS)
 
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    kept = tomllib.loads(TARGET.read_text())["policies"] if TARGET.exists() else {}
-    for policy in options.policy or GRIDS:
+    kept = tomllib.loads(target.read_text())["policies"] if target.exists() else {}
+    for policy in options.policy or grids:
         kept[policy] = tune(policy, tell, options.jobs)
-        TARGET.write_text(to_toml({name: kept[name] for name in GRIDS if name in kept}))
+        target.write_text(to_toml({name: kept[name] for name in grids if name in kept}, *rule))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fclub.experiments.compare import Comparison, compare
     from fclub.parameters import meaning
     from fclub.policies.base import Policy
+    from fclub.policies.clients import AsyncLinUCB, DisLinUCB, FedLinUCB
     from fclub.policies.club import Club
     from fclub.policies.federated import (
         CdpFclubDC,
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
         Homo,
         HomoDC,
     )
-    from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
+    from fclub.policies.independent import Greedy, LinUCB, OracleLocal, OraclePooled
+    from fclub.policies.lin_ts import LinTS
     from fclub.policies.oracle_types import OracleTypes
     from fclub.policies.popular import Popular
     from fclub.policies.random import Random
@@ -44,6 +46,7 @@ __version__ = "0.1.0"
 _MODULES = ("checks", "errors")
 _HOMES = {
     "AsyncClient": "fclub.client",
+    "AsyncLinUCB": "fclub.policies.clients",
     "CdpFclubDC": "fclub.policies.federated",
     "CdpFclubPlus": "fclub.policies.federated",
     "CdpHomo": "fclub.policies.federated",
@@ -51,12 +54,16 @@ _HOMES = {
     "Client": "fclub.client",
     "Club": "fclub.policies.club",
     "Comparison": "fclub.experiments.compare",
+    "DisLinUCB": "fclub.policies.clients",
     "Environment": "fclub.environments.base",
     "Fclub": "fclub.policies.federated",
     "FclubDC": "fclub.policies.federated",
     "FclubPlus": "fclub.policies.federated",
+    "FedLinUCB": "fclub.policies.clients",
+    "Greedy": "fclub.policies.independent",
     "Homo": "fclub.policies.federated",
     "HomoDC": "fclub.policies.federated",
+    "LinTS": "fclub.policies.lin_ts",
     "LinUCB": "fclub.policies.independent",
     "OracleLocal": "fclub.policies.independent",
     "OraclePooled": "fclub.policies.independent",
@@ -80,6 +87,7 @@ _HOMES = {
 
 __all__ = [
     "AsyncClient",
+    "AsyncLinUCB",
     "CdpFclubDC",
     "CdpFclubPlus",
     "CdpHomo",
@@ -87,12 +95,16 @@ __all__ = [
     "Client",
     "Club",
     "Comparison",
+    "DisLinUCB",
     "Environment",
     "Fclub",
     "FclubDC",
     "FclubPlus",
+    "FedLinUCB",
+    "Greedy",
     "Homo",
     "HomoDC",
+    "LinTS",
     "LinUCB",
     "OracleLocal",
     "OraclePooled",

@@ -3,7 +3,16 @@
 import tomllib
 from pathlib import Path
 
-from benchmarks.tune import GRIDS, SHARED, Search, outcome, start_point, to_toml
+from benchmarks.tune import (
+    GRIDS,
+    RIVAL_TARGET,
+    RIVALS,
+    SHARED,
+    Search,
+    outcome,
+    start_point,
+    to_toml,
+)
 
 from fclub.policies.registry import make_policy
 
@@ -20,6 +29,16 @@ def test_defaults_are_the_recorded_constants() -> None:
             parameters = make_policy(policy).get_params()
             known = {key: value for key, value in entry["constants"].items() if key in parameters}
             assert {key: parameters[key] for key in known} == known
+
+
+def test_defaults_of_rivals_are_the_recorded_constants() -> None:
+    recorded = tomllib.loads(RIVAL_TARGET.read_text())
+    assert (recorded["rounds"], recorded["seeds"]) == (20_000, [1000, 1001, 1002])
+    assert set(recorded["policies"]) == set(RIVALS)
+    for name, entry in recorded["policies"].items():
+        assert entry["grid"] == {key: list(values) for key, values in RIVALS[name].items()}
+        parameters = make_policy(name).get_params()
+        assert entry["constants"].items() <= parameters.items()
 
 
 def test_search_weighs_both_placements_alike() -> None:

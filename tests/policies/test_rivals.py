@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 import fclub
 
@@ -74,3 +75,114 @@ def test_random_shows_every_item_equally_often_whatever_it_earned() -> None:
     assert np.sum((counts - 1_000) ** 2 / 1_000) < 18.5  # χ² with 4 degrees of freedom, p = 0.001
     other = fclub.simulate("random", environment, 5_000, seed=1, record_choices=True)
     assert np.mean(trace.choices == other.choices) < 0.3
+
+
+class SlowClients:
+    """Matrices in dictionaries, determinants and inverses afresh: one vector for all users."""
+
+    def __init__(self, kind: str, users: int, dim: int, up: float, down: float) -> None:
+        self.kind, self.users, self.up, self.down = kind, range(users), up, down
+        self.news = {u: [np.zeros((dim, dim)), np.zeros(dim)] for u in self.users}
+        self.known = {u: [np.zeros((dim, dim)), np.zeros(dim)] for u in self.users}
+        self.server = [np.zeros((dim, dim)), np.zeros(dim)]
+        self.waiting = dict.fromkeys(self.users, 0)
+        self.eye, self.uploads, self.downloads = 0.7 * np.eye(dim), 0, 0
+
+    def statistics(self, user: int) -> list[Any]:
+        news: list[Any] = self.news[user] if self.kind != "fed-linucb" else [0.0, 0.0]
+        return [a + b for a, b in zip(self.known[user], news, strict=True)]
+
+    def scores(self, user: int, items: np.ndarray) -> np.ndarray:
+        gram, moment = self.statistics(user)
+        inverse = np.linalg.inv(self.eye + gram)
+        return np.array([x @ inverse @ moment + 0.3 * np.sqrt(x @ inverse @ x) for x in items])
+
+    def det(self, gram: np.ndarray) -> float:
+        return float(np.linalg.det(self.eye + gram))
+
+    def upload(self, user: int) -> None:
+        self.server = [a + b for a, b in zip(self.server, self.news[user], strict=True)]
+        self.known[user] = [a + b for a, b in zip(self.known[user], self.news[user], strict=True)]
+        self.news[user] = [0.0 * part for part in self.news[user]]
+        self.waiting[user] = 0
+        self.uploads += 1
+
+    def download(self, user: int) -> None:
+        self.known[user] = list(self.server)
+        self.downloads += 1
+
+    def update(self, user: int, x: np.ndarray, y: float) -> None:
+        self.news[user] = [self.news[user][0] + np.outer(x, x), self.news[user][1] + y * x]
+        self.waiting[user] += 1
+        ratio = self.det(self.known[user][0] + self.news[user][0]) / self.det(self.known[user][0])
+        if self.kind == "dis-linucb":
+            if self.waiting[user] * np.log(ratio) > self.up:
+                for other in self.users:
+                    self.upload(other)
+                for other in self.users:
+                    self.download(other)
+        elif ratio > self.up:
+            self.upload(user)
+            if self.kind == "fed-linucb":
+                self.download(user)
+            else:
+                for other in self.users:
+                    if self.det(self.server[0]) / self.det(self.known[other][0]) > self.down:
+                        self.download(other)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "up", "down"),
+    [
+        ("dis-linucb", {"threshold": 1.3}, 1.3, 0.0),
+        ("async-linucb", {"upload_ratio": 1.6, "download_ratio": 1.8}, 1.6, 1.8),
+        ("fed-linucb", {"growth": 0.8}, 1.8, 0.0),
+    ],
+)
+def test_clients_exchange_what_their_papers_say(
+    name: str, parameters: dict[str, float], up: float, down: float
+) -> None:
+    environment = fclub.make_environment("synthetic", **WORLD)
+    environment.start(4)
+    policy = fclub.make_policy(name, ridge=0.7, exploration=0.3, **parameters)
+    policy.start(environment.problem, environment.server_of)
+    slow = SlowClients(name, 12, 4, up, down)
+    for _ in range(200):
+        user, items = environment.visit()
+        index, scores = policy.recommend(user, items), slow.scores(user, items)
+        assert scores[index] > scores.max() - 1e-12  # before the first exchange all items are equal
+        reward = environment.feedback(index).reward
+        policy.update(user, items[index], reward)
+        slow.update(user, items[index], reward)
+        sent = policy.communications
+        assert (sent.uploads, sent.downloads) == (slow.uploads, slow.downloads)
+    assert 0 < sent.uploads < 2400
+    assert sent.bytes == 8 * 14 * sent.messages
+
+
+def test_thompson_draws_from_the_posterior() -> None:
+    """Draws of a user who saw x once and was rewarded: mean and covariance within chance."""
+    environment = fclub.make_environment("synthetic", **WORLD)
+    environment.start(5)
+    policy = fclub.make_policy("lin-ts", ridge=2.0, scale=0.5)
+    x = np.array([0.6, 0.0, 0.3, 0.7])
+    drawn = []
+    for seed in range(400):
+        policy.start(environment.problem, environment.server_of, seed=seed)
+        policy.update(0, x, 1.0)
+        drawn.append(policy.theta_[0].copy())
+    inverse = np.linalg.inv(2.0 * np.eye(4) + np.outer(x, x))
+    np.testing.assert_allclose(np.mean(drawn, axis=0), inverse @ x, atol=0.07)
+    np.testing.assert_allclose(np.cov(np.array(drawn).T), 0.25 * inverse, atol=0.04)
+    user, items = environment.visit()
+    assert policy.recommend(user, items) == int(np.argmax(items @ policy.theta_[user]))
+
+
+def test_greedy_is_linucb_without_a_bonus() -> None:
+    environment = fclub.make_environment("synthetic", **WORLD)
+    plain = fclub.LinUCB(ridge=2.0, exploration=0.0)
+    one, two = (
+        fclub.simulate(policy, environment, 200, record_choices=True)
+        for policy in (plain, fclub.Greedy())
+    )
+    np.testing.assert_array_equal(one.choices, two.choices)

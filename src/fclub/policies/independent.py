@@ -1,4 +1,4 @@
-"""Policies whose users belong to fixed models: `linucb` and the two oracles."""
+"""Policies whose users belong to fixed models: `linucb`, `greedy` and the two oracles."""
 
 from __future__ import annotations
 
@@ -58,6 +58,22 @@ class LinUCB(IndependentPolicy):
 
     ridge = 0.2
     exploration = 0.15
+
+
+class Greedy(IndependentPolicy):
+    """One ridge regression per user and no bonus: what exploring gains, others must show.
+
+    Where offers differ from visit to visit they explore by themselves (Bastani, Bayati and Khosravi
+    2021), so that it is hard to beat.
+
+    >>> import fclub
+    >>> fclub.simulate(fclub.Greedy(), "synthetic", rounds=500)
+    <Trace of greedy in synthetic, seed 0: 500 rounds, regret ...>
+    """
+
+    rival = True
+    ridge = 2.0
+    exploration = 0.0
 
 
 class OracleLocal(IndependentPolicy):

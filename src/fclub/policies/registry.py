@@ -6,6 +6,7 @@ from fclub.errors import UnknownName
 from fclub.own import find_class, is_reference
 from fclub.parameters import Parameter
 from fclub.policies.base import Policy
+from fclub.policies.clients import AsyncLinUCB, DisLinUCB, FedLinUCB
 from fclub.policies.club import Club
 from fclub.policies.federated import (
     CdpFclubDC,
@@ -19,7 +20,8 @@ from fclub.policies.federated import (
     HomoDC,
     policy_of,
 )
-from fclub.policies.independent import LinUCB, OracleLocal, OraclePooled
+from fclub.policies.independent import Greedy, LinUCB, OracleLocal, OraclePooled
+from fclub.policies.lin_ts import LinTS
 from fclub.policies.oracle_types import OracleTypes
 from fclub.policies.popular import Popular
 from fclub.policies.presets import split_preset
@@ -29,7 +31,11 @@ from fclub.policies.shrunk import Shrunk
 from fclub.protocol.families import FAMILIES
 
 FEDERATED = (CdpFclubDC, FclubDC, Fclub, HomoDC, Homo, FclubPlus, CdpFclubPlus, CdpHomo, CdpPopulation)
-OTHERS = (Club, Sclub, LinUCB, Shrunk, Random, Popular, OracleLocal, OraclePooled, OracleTypes)
+OTHERS = (
+    *(Club, Sclub, LinUCB, Greedy, LinTS, Shrunk, Random, Popular),
+    *(DisLinUCB, AsyncLinUCB, FedLinUCB),
+    *(OracleLocal, OraclePooled, OracleTypes),
+)
 
 POLICIES: dict[str, type[Policy]] = (
     {name: policy_of(row) for name, row in FAMILIES.items()}
