@@ -38,7 +38,7 @@ POPULATION = 0
 """The id and the global cluster of everybody."""
 
 TOLERANCE = 1e-6
-"""Two computers that filter the same releases agree up to this."""
+"""Two computers that filter the same releases agree up to this, in units of the public start."""
 
 LARGEST = 2**62
 """Sums of whole numbers beyond this could wrap."""
@@ -211,7 +211,7 @@ class SlotsLocal:
         told = read_point(message.point, self.plan.dim)
         replayed = self.transcript.after(message.slot, message.servers, message.sums)
         for said, own in zip(told, replayed.population, strict=True):
-            if not np.allclose(said, own, rtol=TOLERANCE, atol=TOLERANCE):
+            if np.abs(said - own).max() > TOLERANCE:
                 raise InvalidMessage("the population that was told does not follow from the releases")
         self.transcript, self.servers, self.unanswered = replayed, message.servers, False
         self.learner.absorb(PopulationNews(told.mean, told.covariance, message.servers - 1))
