@@ -248,7 +248,7 @@ class Space:
 def explore(
     members: int, slots: int, faults: int | None, rules: Rules = RULES, most_joins: int = 2
 ) -> Found:
-    """All states, or those until a property fails."""
+    """All states with so many crashes, backups and copies, or with any number of them."""
     space = Space(rules, most_joins)
     states = _explore(space, members, slots, faults)
     return Found(states, len(space.members), frozenset(space.violations))
