@@ -11,13 +11,23 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fclub.cli.main import COMMANDS
 from fclub.paths import cache_root
 from fclub.service.fleet import Server
-from fclub.service.link.broker import find_broker, free_port, global_permissions, permissions
+from fclub.service.link.broker import (
+    MEMBER_LIMITS,
+    STORAGE,
+    account_of,
+    accounts,
+    find_broker,
+    free_port,
+    services_of,
+)
+from fclub.service.link.channel import GLOBAL
 from fclub.service.settings import (
     POLICY,
     PROMISE,
@@ -39,10 +49,30 @@ def test_the_broker_accepts_its_configuration() -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_the_broker_gives_the_permissions_that_the_tests_attack() -> None:
-    expected = global_permissions(), permissions("north"), permissions("south")
-    wanted = [subject for rules in expected for side in rules.values() for subject in side["allow"]]
-    assert re.findall(r'"([^"]+)"', (DEPLOY / "nats.conf").read_text()) == wanted
+def quoted(thing: Any) -> list[str]:
+    """All subjects in a configuration, in their order."""
+    match thing:
+        case str():
+            return [thing] if re.search(r"[.$]", thing) else []
+        case dict():
+            return [found for value in thing.values() for found in quoted(value)]
+        case list():
+            return [found for value in thing for found in quoted(value)]
+    return []
+
+
+def test_the_broker_gives_the_accounts_that_the_tests_attack() -> None:
+    """Subjects, limits, and who may import what are those of `broker_config`."""
+    wanted = accounts({name: {"user": name} for name in ("north", "south", GLOBAL)})
+    text = (DEPLOY / "nats.conf").read_text()
+    assert re.findall(r'"([^"]+)"', text) == quoted(wanted)
+    for name, value in MEMBER_LIMITS.items():
+        assert text.count(f"{name}: {value}") == 2
+    assert f"max_file: {STORAGE}" in text
+    for server in ("north", "south"):
+        subjects = [service["service"] for service in services_of(server)]
+        exports = re.findall(rf'service: "(.*?)".*accounts: \[{account_of(server)}\]', text)
+        assert exports == subjects
 
 
 def test_the_settings_are_valid_and_agree() -> None:

@@ -20,7 +20,7 @@ from nats.aio.subscription import Subscription
 from fclub.attack.running import NAME, Running, Sent
 from fclub.errors import BrokerFailed
 from fclub.privacy.noise import NoiseSource
-from fclub.service.link.broker import LocalBroker, broker_config
+from fclub.service.link.broker import HUB, LocalBroker, broker_config
 from fclub.service.link.channel import GLOBAL, Numbered, decode_frame, unbundled
 from fclub.service.link.nats_wire import Broker, NatsWire
 from fclub.service.link.wire import Arrival, Connected, Deliver
@@ -228,11 +228,12 @@ class Brokered(Running):
 
 def _broker_with_a_listener(folder: Path, passwords: dict[str, str]) -> LocalBroker:
     """One that also lets somebody read everything: its operator, or whoever has broken into it."""
-    users = broker_config(0, folder, passwords)["authorization"]["users"]
-    for user in users:
-        if user["user"] == LISTENER:
-            user["permissions"] = {"publish": {"deny": [">"]}, "subscribe": {"allow": ["fclub.>"]}}
-    return LocalBroker(folder, passwords, more={"authorization": {"users": users}})
+    servers = {name: password for name, password in passwords.items() if name != LISTENER}
+    hub = broker_config(0, folder, servers)["accounts"][HUB]
+    may = {"publish": {"deny": [">"]}, "subscribe": {"allow": ["fclub.>"]}}
+    listener = {"user": LISTENER, "password": passwords[LISTENER], "permissions": may}
+    more = {HUB: hub | {"users": [*hub["users"], listener]}}
+    return LocalBroker(folder, servers, more={"accounts": more})
 
 
 def _tells_more(message: Msg) -> bool:

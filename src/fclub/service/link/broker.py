@@ -30,31 +30,85 @@ class BrokerTls:
     ca: str
 
 
+HUB = "hub"
+"""The account of the global server, to which all streams belong."""
+
+MEGABYTE = 1 << 20
+
+MEMBER_LIMITS = {"max_connections": 8, "max_subscriptions": 64, "max_payload": MEGABYTE}
+"""What one organisation can take of the broker: a server needs one connection and one subscription."""
+
+STORAGE = 16 * 1024 * MEGABYTE
+"""Bytes of all streams together; each member has its own number of messages in them (`streams`)."""
+
+
+def account_of(server: str) -> str:
+    """The account of the organisation that runs this local server."""
+    return f"member_{server}"
+
+
 def broker_config(
     port: int, store: Path, passwords: dict[str, str], tls: BrokerTls | None = None
 ) -> dict[str, Any]:
-    """One user per local server, who may only speak and listen as itself, and one for `global`."""
-    users = [
-        {
-            "user": name,
-            "password": password,
-            "permissions": global_permissions() if name == GLOBAL else permissions(name),
-        }
-        for name, password in passwords.items()
-    ]
+    """One account per local server, which reaches three subjects of the global server's, and no others.
+
+    With certificates the one that a client shows says who it is, whatever name it gives: the user is
+    that of the common name, and its password is asked for as well.
+    """
     config: dict[str, Any] = {
         "listen": f"127.0.0.1:{port}",
         "jetstream": {"store_dir": str(store)},
-        "authorization": {"users": users},
+        "accounts": accounts({name: _user(name, passwords[name], tls) for name in passwords}),
     }
     if tls is not None:
         config["tls"] = {
             "cert_file": tls.certificate,
             "key_file": tls.key,
             "ca_file": tls.ca,
-            "verify": True,
+            "verify_and_map": True,
         }
     return config
+
+
+def _user(name: str, password: str, tls: BrokerTls | None) -> dict[str, Any]:
+    return {"user": name if tls is None else f"CN={name}", "password": password}
+
+
+def accounts(users: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Accounts by name, for the users of all servers, that of the global server among them.
+
+    Subjects of one account mean nothing in another, so neither a message nor the reply that it asks for
+    gets anywhere but through what the hub exports to this member.
+    """
+    found: dict[str, Any] = {}
+    exports: list[dict[str, Any]] = []
+    for name, user in users.items():
+        if name == GLOBAL:
+            continue
+        services = services_of(name)
+        exports += [service | {"accounts": [account_of(name)]} for service in services]
+        found[account_of(name)] = {
+            "users": [dict(user) | {"permissions": permissions(name)}],
+            "imports": [{"service": {"account": HUB, "subject": s["service"]}} for s in services],
+            "limits": MEMBER_LIMITS,
+        }
+    hub: dict[str, Any] = {"jetstream": {"max_file": STORAGE}, "exports": exports}
+    if GLOBAL in users:
+        hub["users"] = [dict(users[GLOBAL]) | {"permissions": global_permissions()}]
+    return found | {HUB: hub}
+
+
+def services_of(server: str) -> list[dict[str, Any]]:
+    """What the hub exports to one member: its own subject, its own stream, and receipts of that."""
+    stream = down_stream(server)
+    return [
+        {"service": f"fclub.up.{server}"},
+        {
+            "service": f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{server}",
+            "response_type": "stream",
+        },
+        {"service": f"$JS.ACK.{stream}.{server}.>"},
+    ]
 
 
 def find_broker() -> str:
@@ -137,16 +191,9 @@ class LocalBroker:
 
 
 def permissions(server: str) -> dict[str, dict[str, list[str]]]:
-    """What the broker lets a local server do: speak as itself and read its own stream."""
-    stream = down_stream(server)
+    """What a local server may do inside its account: use what is exported to it, and hear answers."""
     return {
-        "publish": {
-            "allow": [
-                f"fclub.up.{server}",
-                f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{server}",
-                f"$JS.ACK.{stream}.{server}.>",
-            ]
-        },
+        "publish": {"allow": [service["service"] for service in services_of(server)]},
         "subscribe": {"allow": [f"_INBOX_{server}.>"]},
     }
 

@@ -12,7 +12,13 @@ from collections.abc import Awaitable, Callable
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
-from nats.js.api import ConsumerConfig, DeliverPolicy, RetentionPolicy, StreamConfig
+from nats.js.api import (
+    ConsumerConfig,
+    DeliverPolicy,
+    DiscardPolicy,
+    RetentionPolicy,
+    StreamConfig,
+)
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError, ServiceUnavailableError
 
@@ -31,6 +37,9 @@ LOST_AFTER = 3
 """Looks in a row at which a stream or a consumer is not usable until it is given up."""
 
 DELETE_SECONDS = 10.0
+
+MOST_WAITING = 4096
+"""Messages of one sender that a stream holds: what comes beyond is refused, and sent again later."""
 
 
 def down_stream(name: str) -> str:
@@ -125,10 +134,14 @@ class Streams:
             retention=RetentionPolicy.WORK_QUEUE,
             duplicate_window=DUPLICATE_SECONDS,
             num_replicas=self._replicas,
+            discard=DiscardPolicy.NEW,
+            discard_new_per_subject=True,
+            max_msgs_per_subject=MOST_WAITING,
         )
         try:
-            found = await stream.stream_info(name)
-            if found.config.num_replicas != self._replicas:
+            found = (await stream.stream_info(name)).config
+            wanted = config.num_replicas, config.discard, config.max_msgs_per_subject
+            if (found.num_replicas, found.discard, found.max_msgs_per_subject) != wanted:
                 await stream.update_stream(config)
         except NotFoundError:
             await stream.add_stream(config)
