@@ -114,7 +114,9 @@ def tmp_path() -> Iterator[Path]:
 def serving(app: Router) -> Iterator[httpx.Client]:
     """The application on a real port, in a thread, with its start and stop."""
     server = uvicorn.Server(
-        uvicorn.Config(app, http=JoinedProtocol, port=0, log_config=None, proxy_headers=False)
+        uvicorn.Config(
+            app, http=JoinedProtocol, ws="none", port=0, log_config=None, proxy_headers=False
+        )
     )
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

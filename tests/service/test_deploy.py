@@ -28,6 +28,7 @@ from fclub.service.link.broker import (
     services_of,
 )
 from fclub.service.link.channel import GLOBAL
+from fclub.service.serve import MOST_FILES
 from fclub.service.settings import (
     POLICY,
     PROMISE,
@@ -142,6 +143,11 @@ def test_the_units_are_hardened(command: str) -> None:
     words = [tool, "security", "--offline=true", "--threshold=20", "--no-pager", str(file)]
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_units_let_a_server_have_many_connections() -> None:
+    for command in ("local", "global"):
+        assert int(unit(command)["LimitNOFILE"]) >= MOST_FILES
 
 
 def test_the_units_read_settings_again() -> None:

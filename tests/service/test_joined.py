@@ -322,3 +322,22 @@ def test_a_fault_is_an_answer_and_slow_readers_get_tasks() -> None:
         protocol.connection_lost(ConnectionResetError())
 
     asyncio.run(play())
+
+
+def test_requests_for_another_protocol_are_logged_once(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are ordinary requests without a token; nobody is told to install a library."""
+    upgrade = (
+        b"GET /v1/live HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+        b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    with caplog.at_level("DEBUG"):
+        for data, status in [(upgrade, 401)] * 200 + [(b"no HTTP\r\n\r\n", 400)] * 20:
+            raw = Raw(client.base_url.port or 0)
+            assert raw.ask(data)[0] == status
+            raw.close()
+    lines = [one for one in caplog.records if one.name.startswith(("fclub", "uvicorn"))]
+    assert [one.getMessage() for one in lines if one.levelname in ("WARNING", "ERROR")] == ["refused"]
+    told = 'fclub_http_requests_total{route="/v1/live",status="401"} 200.0'
+    assert told in client.get("/metrics").text

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import pytest
 
 pytest.importorskip("cryptography")
 
+from fclub import Client
+from fclub.service.fleet import Server
 from fclub.service.http.gate import hash_token
 
 from .certificates import Authority, Pair
@@ -164,3 +167,36 @@ def test_tokens_and_certificates_are_read_again_without_a_restart(tmp_path: Path
         process.terminate()
         assert process.wait(60) == 0
     assert server.lines()[0]["level"] == "info", "JSON from the first line to the last"
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    """Processes that are started now have a soft limit of 1,024 open files; the hard limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4096:
+        pytest.skip("a process may not open 4,096 files here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_many_half_open_connections_do_not_stop_a_server(tmp_path: Path, few_files: int) -> None:
+    """1,100 without a token, half of which have begun a request."""
+    values = {"model__dim": 2, "store": str(tmp_path / "local.db")}
+    server = Server("local", "local", tmp_path, values, "token")
+    server.start()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, few_files))
+    opened = []
+    try:
+        server.wait_until_ready()
+        for number in range(1100):
+            opened.append(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            opened[-1].sendall(b"POST /v1/recommend HTTP/1.1\r\n" * (number % 2))
+        for _ in range(3):
+            with Client(server.url, "token", retries=0) as client:
+                shown = client.recommend("ann", {"tea": [0.6, 0.8]})
+                assert client.feedback(shown.decision, 1.0)
+    finally:
+        for one in opened:
+            one.close()
+        server.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import socket
 import ssl
@@ -52,6 +53,9 @@ GARBAGE_AFTER = 50_000
 
 IDLE_SECONDS = 75
 """How long an idle connection is kept."""
+
+MOST_FILES = 65_536
+"""Files that a server wants to have open at most; every connection is one."""
 
 DAY = 86_400.0
 FORGET_EVERY = 60.0
@@ -178,11 +182,13 @@ def serve(
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     http = settings.http
+    _allow_files()
     listeners = _listen(http)
     app, runner = make(settings)
     config = uvicorn.Config(
         app,
         http=JoinedProtocol,
+        ws="none",
         ssl_certfile=None if http.socket else http.tls_certificate,
         ssl_keyfile=None if http.socket else http.tls_key,
         timeout_keep_alive=IDLE_SECONDS,
@@ -202,6 +208,14 @@ def serve(
     server = _Server(config, runner.monitor)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as loop:
         loop.run(_serve(server, app, runner, listeners, reread))
+
+
+def _allow_files() -> None:
+    """Open as many files as the operator allows, if the soft limit is less."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _listen(http: Http) -> list[socket.socket]:
