@@ -18,7 +18,6 @@ from fclub.core.types import Floats
 from fclub.privacy.noise import DiscreteNoise
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.messages import Message
-from fclub.protocol.paper.local_server import PaperLocal
 from fclub.protocol.plus.family import PlusFamily
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Digest
@@ -102,7 +101,7 @@ def cut_tails(patch: pytest.MonkeyPatch) -> None:
 def scale_by_data(patch: pytest.MonkeyPatch) -> None:
     """A twentieth more noise where the newest reward was high, a twentieth less where it was not."""
     state = {"scale": 1.0}
-    observe = {kind: kind.observe for kind in (PlusLocal, LocalServer, UserLocal, PaperLocal)}
+    observe = {kind: kind.observe for kind in (PlusLocal, LocalServer, UserLocal)}
 
     def watching(kind: Any) -> Any:
         def watched(self: Any, row: int, x: Any, y: float) -> None:

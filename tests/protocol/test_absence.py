@@ -15,13 +15,12 @@ from fclub.core.clustering import UserGraph
 from fclub.core.paper.ucb import make_rules, ridge_bounds
 from fclub.core.statistics import Packed, Statistics
 from fclub.privacy.noise import NoNoise
+from fclub.protocol.exchanges import clusters as m
+from fclub.protocol.exchanges.clusters import ClusterGlobal, ClusterLocal, NoAccounts
+from fclub.protocol.learners.edges import EdgeDeletion, Edges, OneCluster
 from fclub.protocol.link import Communications, InProcessLink
 from fclub.protocol.messages import Decoder, Message, PhaseStart, read_count, write_id, write_statistics
-from fclub.protocol.paper import messages as m
-from fclub.protocol.paper.accounts import NoAccounts
-from fclub.protocol.paper.detection import EdgeDeletion, OneCluster
-from fclub.protocol.paper.global_server import PaperGlobal
-from fclub.protocol.paper.local_server import PaperLocal
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 DIM = 2
 EAST, NORTH = np.array([1.0, 0.0]), np.array([0.0, 1.0])
@@ -64,45 +63,40 @@ class CutLink(InProcessLink):
         self.deliver()
 
 
-def federation(servers: int, users: int, merging: float = 2.0) -> tuple[list[PaperLocal], PaperGlobal]:
+def federation(
+    servers: int, users: int, merging: float = 2.0
+) -> tuple[list[LocalServer], GlobalServer]:
     """Servers that upload every observation, over a link that can be cut."""
     protocol = fclub.Protocol()
     bounds, link = ridge_bounds(protocol), CutLink(m.decode)
     rules = make_rules(max(1, users * servers), protocol, bounds)
     rng = np.random.default_rng(0)
-    locals_ = [
-        PaperLocal(
-            str(s),
-            Packed.zeros(users, DIM),
-            rules,
-            bounds.depth,
-            EdgeDeletion(UserGraph(users, rng), 0.5, 1.0) if users else OneCluster(),
-            NoNoise(),
-            NoAccounts(),
-            link.uplink(s),
-        )
-        for s in range(servers)
-    ]
-    hub = PaperGlobal(DIM, list(range(servers)), rules, 2.0, link)
+    locals_ = []
+    for s in range(servers):
+        detector = EdgeDeletion(UserGraph(users, rng), 0.5, 1.0) if users else OneCluster()
+        learner = Edges(Packed.zeros(users, DIM), rules, bounds.depth, detector)
+        exchange = ClusterLocal(learner, rules, NoNoise(), NoAccounts(), link.uplink(s))
+        locals_.append(LocalServer(learner, exchange))
+    hub = GlobalServer(ClusterGlobal(DIM, list(range(servers)), rules, 2.0, link))
     link.connect(hub, dict(enumerate(locals_)))
     return locals_, hub
 
 
-def link_of(hub: PaperGlobal) -> CutLink:
-    assert isinstance(hub.link, CutLink)
-    return hub.link
+def link_of(hub: GlobalServer) -> CutLink:
+    assert isinstance(hub.exchange.link, CutLink)
+    return hub.exchange.link
 
 
-def check_books(locals_: list[PaperLocal], hub: PaperGlobal) -> None:
+def check_books(locals_: list[LocalServer], hub: GlobalServer) -> None:
     """With everybody back: released + kept = seen, and what a server holds plus its pending download
     is its global cluster."""
-    seen = sum(int(local.users.counts.sum()) for local in locals_)
+    seen = sum(int(local.learner.users.counts.sum()) for local in locals_)
     assert hub.reported + sum(local.waiting for local in locals_) == seen
-    for row, (server, cluster) in enumerate(hub.members):
+    for row, (server, cluster) in enumerate(hub.exchange.members):
         local = locals_[server]
-        c, k = local.ids.index(cluster), hub.clusters.group[row]
-        held = local.clusters.gram[c] + hub.clusters.pending_gram[row]
-        np.testing.assert_allclose(held, hub.clusters.gram[k], atol=1e-9)
+        c, k = local.ids.index(cluster), hub.exchange.clusters.group[row]
+        held = local.learner.clusters.gram[c] + hub.exchange.clusters.pending_gram[row]
+        np.testing.assert_allclose(held, hub.exchange.clusters.gram[k], atol=1e-9)
 
 
 @settings(max_examples=25, deadline=None)
@@ -120,7 +114,7 @@ def test_nothing_is_lost_whoever_comes_and_goes(seed: int, events: list[str]) ->
         server = int(rng.integers(3))
         if event == "visit":
             local = locals_[server]
-            row = int(rng.integers(len(local.users.counts)))
+            row = int(rng.integers(len(local.learner.users.counts)))
             theta = EAST if row % 2 else NORTH
             x = rng.dirichlet([1.0, 1.0])
             local.observe(row, x, float(x @ theta))
@@ -130,10 +124,10 @@ def test_nothing_is_lost_whoever_comes_and_goes(seed: int, events: list[str]) ->
             link_of(hub).return_of(server)
         elif event == "newcomer":
             locals_[server].add_user()
-        elif hub.waiting is None:
+        elif hub.exchange.waiting is None:
             hub.begin_phase(hub.phase + 1)
         elif hub.phase > 1:
-            hub.close_phase()
+            hub.exchange.close_phase()
     for server in range(3):
         link_of(hub).return_of(server)
     check_books(locals_, hub)
@@ -142,14 +136,14 @@ def test_nothing_is_lost_whoever_comes_and_goes(seed: int, events: list[str]) ->
 def test_servers_are_invited_and_shown() -> None:
     """Nobody is asked twice; own and others' observations are told apart."""
     locals_, hub = federation(servers=3, users=2)
-    hub.servers = []
+    hub.exchange.servers = []
     assert locals_[0].overview()[0].cluster is None
     hub.invite(2)
     assert (hub.phase, hub.next_phase) == (1, 2)
     for server in (0, 1):
         locals_[server].observe(0, EAST, 1.0)
     hub.invite(3)
-    assert [local.answered for local in locals_] == [1, 1, 1]
+    assert [local.exchange.answered for local in locals_] == [1, 1, 1]
     assert not any(local.unanswered for local in locals_)
     assert [hub.released_by(server) for server in range(3)] == [1, 1, 0]
     (group,) = hub.overview()
@@ -179,7 +173,7 @@ def test_phases_are_announced_when_the_total_doubles() -> None:
     assert hub.phase == before, "a phase that is not over is not followed by another"
 
 
-def opposed(locals_: list[PaperLocal], rounds: int = 400) -> None:
+def opposed(locals_: list[LocalServer], rounds: int = 400) -> None:
     """Server 0 and 1 are alike, server 2 is not."""
     for _ in range(rounds):
         for local, theta in zip(locals_, (EAST, EAST, NORTH), strict=True):
@@ -196,14 +190,17 @@ def test_a_late_server_joins_its_kind_or_stays_alone(late: int) -> None:
     link_of(hub).away.add(late)
     hub.begin_phase(2)
     opposed(locals_)
-    hub.close_phase()
+    hub.exchange.close_phase()
     link_of(hub).return_of(late)
-    kinds = {server: int(k) for (server, _), k in zip(hub.members, hub.clusters.group, strict=True)}
+    kinds = {
+        server: int(k)
+        for (server, _), k in zip(hub.exchange.members, hub.exchange.clusters.group, strict=True)
+    }
     assert kinds[0] == kinds[1] != kinds[2]
     check_books(locals_, hub)
 
 
-def known_by(hub: PaperGlobal) -> str:
+def known_by(hub: GlobalServer) -> str:
     """All that a global server knows, but for the phases that it has heard from each server."""
     arrays, values = hub.state()
     del values["heard"]
@@ -215,7 +212,7 @@ def test_a_report_that_a_phase_has_overtaken_is_void() -> None:
     hub.begin_phase(1)
     link_of(hub).away.add(0)
     hub.begin_phase(2)
-    hub.close_phase()
+    hub.exchange.close_phase()
     hub.begin_phase(3)
     before = known_by(hub)
     data = write_statistics(Statistics.zeros(DIM).shifted(1.0))
@@ -230,8 +227,8 @@ def test_a_phase_in_which_nobody_answers_closes() -> None:
     (local,), hub = federation(servers=1, users=1)
     link_of(hub).away.add(0)
     hub.begin_phase(1)
-    hub.close_phase()
-    assert hub.members == []
+    hub.exchange.close_phase()
+    assert hub.exchange.members == []
     local.observe(0, EAST, 1.0)
     link_of(hub).return_of(0)
     assert hub.reported + local.waiting == 1
@@ -243,10 +240,10 @@ def test_a_server_without_users_answers_when_the_first_one_comes() -> None:
     (local,), hub = federation(servers=1, users=0)
     hub.begin_phase(1)
     local.restore(*before.state())
-    assert local.asked == 1
+    assert local.exchange.asked == 1
     local.observe(local.add_user(), EAST, 1.0)
     after: Any = local
-    assert (after.asked, hub.reported + local.waiting) == (None, 1)
+    assert (after.exchange.asked, hub.reported + local.waiting) == (None, 1)
 
 
 def test_users_who_come_while_the_first_plan_is_awaited_are_in_it() -> None:
@@ -255,13 +252,13 @@ def test_users_who_come_while_the_first_plan_is_awaited_are_in_it() -> None:
     hub.begin_phase(1)
     local.receive(PhaseStart(1))
     row = local.add_user()
-    assert local.staged is not None
-    assert len(local.staged.labels) == row + 1
+    assert local.exchange.staged is not None
+    assert len(local.exchange.staged.labels) == row + 1
     link_of(hub).kept.popleft()
     link_of(hub).return_of(0)
     after: Any = local
-    assert after.staged is None
-    assert after.cluster_of.tolist() == [0, 0]
+    assert after.exchange.staged is None
+    assert after.learner.cluster_of.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("fresh_users", [1, 2])
@@ -272,17 +269,17 @@ def test_saved_between_report_and_plan_both_ends_go_on(fresh_users: int) -> None
     opposed([locals_[0], locals_[1], locals_[0]], 5)
     link_of(hub).away.add(1)
     hub.begin_phase(2)
-    assert locals_[0].staged is not None
-    assert list(hub.reports) == [0]
+    assert locals_[0].exchange.staged is not None
+    assert list(hub.exchange.reports) == [0]
     again, hub_again = federation(servers=2, users=fresh_users)
     for old, new in zip(locals_, again, strict=True):
         new.restore(*old.state())
     hub_again.restore(*hub.state())
-    hub_again.close_phase()
+    hub_again.exchange.close_phase()
     link_of(hub_again).away.add(1)
     link_of(hub_again).kept = link_of(hub).kept
     link_of(hub_again).return_of(1)
-    assert again[0].staged is None
+    assert again[0].exchange.staged is None
     check_books(again, hub_again)
 
 

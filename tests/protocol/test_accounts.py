@@ -9,9 +9,9 @@ import fclub
 from fclub.errors import InvalidMessage, PrivacyError
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import CDP
+from fclub.protocol.exchanges import clusters as m
+from fclub.protocol.exchanges.clusters import NoAccounts, TreeAccounts
 from fclub.protocol.messages import PhaseStart
-from fclub.protocol.paper import messages as m
-from fclub.protocol.paper.accounts import NoAccounts, TreeAccounts
 
 SMALL = {"users": 6, "clusters": 2, "servers": 2, "dim": 3, "items": 4, "placement": "spread"}
 
@@ -107,14 +107,14 @@ def test_over_budget_the_servers_go_on_without_new_phases() -> None:
     """A large ε makes the printed noise so small that few phases are affordable."""
     policy, environment = started(epsilon=60.0)
     play(policy, environment, 200)
-    began, spent = policy.servers[0].began, policy.ledger.spent(0.1)
+    began, spent = policy.servers[0].exchange.began, policy.ledger.spent(0.1)
     assert policy.ledger.exhausted
     assert 1 <= began < policy.clock.phase
     assert spent <= 60.0
     play(policy, environment, 300)
-    assert policy.servers[0].began == began, "the clusters stay as they are"
+    assert policy.servers[0].exchange.began == began, "the clusters stay as they are"
     assert policy.ledger.spent(0.1) == spent
-    assert int(policy.servers[0].users.counts.sum()) > 200, "it goes on learning"
+    assert int(policy.servers[0].learner.users.counts.sum()) > 200, "it goes on learning"
 
 
 def test_a_phase_is_answered_once() -> None:

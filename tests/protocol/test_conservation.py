@@ -12,9 +12,9 @@ import fclub
 from fclub.config import Problem
 from fclub.core.paper.ucb import delay_factor, events_bound
 from fclub.policies.federated import FederatedPolicy
+from fclub.protocol.exchanges.clusters import Download, Upload
 from fclub.protocol.messages import read_id
-from fclub.protocol.paper.family import WithClusters, WithDelays, WithTree
-from fclub.protocol.paper.messages import Download, Upload
+from fclub.protocol.rows.paper import WithClusters, WithDelays, WithTree
 
 ratios = st.one_of(st.just(1.0), st.floats(1.001, 3.0))
 
@@ -47,7 +47,7 @@ def step(policy: FederatedPolicy, environment: fclub.Environment) -> None:
 
 def check_books(policy: FederatedPolicy) -> None:
     """The conservation law and the invariant of Alg. 4, for every global cluster."""
-    state, world, rules = policy.pack(), policy.hub.clusters, policy.family.rules
+    state, world, rules = policy.pack(), policy.hub.exchange.clusters, policy.family.rules
     local, eye = state.local, np.eye(policy.problem.dim)
     d = policy.problem.dim
     for k in range(len(world.counts)):
@@ -105,8 +105,8 @@ def test_events_of_a_phase_are_bounded_by_its_growth(noise: str, U: float, D: fl
     for phase in range(1, 10):
         assert policy.clock.phase == phase
         before = {
-            (int(s.name), number): np.linalg.slogdet(s.clusters.gram[c])[1]
-            for s in policy.servers.values()
+            (k, number): np.linalg.slogdet(s.learner.clusters.gram[c])[1]
+            for k, s in policy.servers.items()
             for c, number in enumerate(s.ids)
         }
         policy.link.sent.clear()
@@ -118,10 +118,10 @@ def test_events_of_a_phase_are_bounded_by_its_growth(noise: str, U: float, D: fl
             if isinstance(sent.message, Upload | Download)
         ]
         assert set(events) <= before.keys()
-        for s in policy.servers.values():
+        for k, s in policy.servers.items():
             for c, number in enumerate(s.ids):
-                growth = np.linalg.slogdet(s.clusters.gram[c])[1] - before[int(s.name), number]
-                assert events.count((int(s.name), number)) <= events_bound(growth, U, D) + 1e-6
+                growth = np.linalg.slogdet(s.learner.clusters.gram[c])[1] - before[k, number]
+                assert events.count((k, number)) <= events_bound(growth, U, D) + 1e-6
         step(policy, environment)
 
 
@@ -132,7 +132,7 @@ def test_delay_costs_at_most_gamma(seed: int, U: float, D: float, L: int) -> Non
     policy, environment = federation("off", "none", L, 3, seed, upload_ratio=U, download_ratio=D)
     for _ in range(90):
         step(policy, environment)
-        local, world = policy.pack().local, policy.hub.clusters
+        local, world = policy.pack().local, policy.hub.exchange.clusters
         together = world.gram[0] + local.buffer_gram.sum(axis=0)
         for own in local.gram:
             ratio = np.linalg.eigvals(np.linalg.solve(own, together)).real.max()
@@ -142,7 +142,7 @@ def test_delay_costs_at_most_gamma(seed: int, U: float, D: float, L: int) -> Non
 def farthest(policy: FederatedPolicy, theta: np.ndarray) -> float:
     """The distance of θ from a local cluster's estimate as a share of its radius, the largest."""
     for server in policy.servers.values():
-        for row in range(len(server.users.counts)):
+        for row in range(len(server.learner.users.counts)):
             server.recommend(row, np.zeros((1, policy.problem.dim)))
     local = policy.pack().local
     shares = []

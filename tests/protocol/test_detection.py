@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fclub.core.clustering import UserGraph
 from fclub.core.statistics import Packed
-from fclub.protocol.paper.detection import EdgeDeletion, OneCluster
+from fclub.protocol.learners.edges import EdgeDeletion, OneCluster
 
 DIM, DELETION = 3, 1.0
 THETA = np.eye(DIM)

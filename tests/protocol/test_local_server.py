@@ -106,7 +106,7 @@ class Twice:
 
     def _job(self, step: int) -> Job:
         given = {"factor": np.array([10.0**step])}
-        return Job(rows=len(self.learner.counts), ask={"step": step}, given=given, most=2)
+        return Job("sums", rows=len(self.learner.counts), ask={"step": step}, given=given, most=2)
 
     def visited(self, row: int) -> Job | None:
         return None
@@ -181,10 +181,24 @@ def test_a_job_is_done_at_once_or_in_parts_alike() -> None:
         server.pause()
         assert server.exchange.paused
         server.go_on()
+        finish(server)
         server.receive(PhaseStart(1))
         finish(server)
     assert whole[1].sent == parts[1].sent
     assert whole[0].waiting == 4
+
+
+def test_a_job_takes_the_place_of_an_open_one_of_its_kind_and_a_session_that_of_all() -> None:
+    server, exchange = started()
+    server.in_parts = True
+    for _ in range(2):
+        server.receive(PhaseStart(1))
+        server.part()()
+    assert finish(server) == 3
+    assert exchange.sent == [10.0 * USERS]
+    server.receive(PhaseStart(1))
+    server.begin(Beginning())
+    assert not server.busy
 
 
 def test_users_who_come_or_go_while_a_job_is_done() -> None:

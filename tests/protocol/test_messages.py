@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fclub.core.statistics import Statistics
 from fclub.errors import InvalidMessage
 from fclub.protocol import messages as m
-from fclub.protocol.paper import messages as paper
+from fclub.protocol.exchanges import clusters as paper
 
 ids = st.integers(0, 2**64 - 1).map(m.write_id)
 numbers = st.floats(allow_nan=False, allow_infinity=False)

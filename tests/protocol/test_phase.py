@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub.protocol.paper.global_server import PhaseClock
+from fclub.protocol.exchanges.clusters import PhaseClock
 from fclub.protocol.phase import GeometricClock
 
 

@@ -10,9 +10,8 @@ from tests.protocol import alone
 from tests.protocol.alone import USERS, Alone
 
 from fclub.errors import InvalidMessage
+from fclub.protocol.exchanges.clusters import Report
 from fclub.protocol.messages import PhaseStart
-from fclub.protocol.paper.local_server import PaperLocal
-from fclub.protocol.paper.messages import Report
 from fclub.protocol.seam import Beginning
 
 KINDS: dict[str, dict[str, Any]] = {"fclub-dc": {}, "cdp-fclub-dc": {}, "homo": {}}
@@ -25,8 +24,6 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Printed(Alone):
     """Phases are started by the hub."""
-
-    server: PaperLocal
 
     def work_on(self) -> None:
         while not self.server.busy:
@@ -96,13 +93,13 @@ def test_a_report_holds_what_was_observed_while_it_was_prepared(name: str) -> No
     one.server.part()()
     assert one.server.used > answered
     assert one.server.unanswered or one.server.ids
-    staged = one.server.staged
+    staged = one.server.exchange.staged
     if staged is not None:
         assert int(staged.totals.counts.sum()) == known
         assert len(staged.labels) == row
     if name != "homo":
-        assert row in one.server.detector.guests
-        graph: Any = one.server.detector
+        assert row in one.server.learner.detector.guests
+        graph: Any = one.server.learner.detector
         assert graph.graph.users == row + 1
     one.visit(60)
     assert int(one.server.counts.sum()) == one.hub.reported + one.server.waiting
@@ -117,7 +114,7 @@ def test_a_paused_server_reports_when_both_sides_agree(name: str) -> None:
     assert len(one.reports) == reports
     assert one.noise.bit_generator.state == drawn
     assert one.server.add_user() == USERS
-    assert one.server.asked == one.hub.phase
+    assert one.server.exchange.asked == one.hub.phase
     one.server.go_on()
     one.finish()
     assert len(one.reports) == reports + 1
@@ -151,11 +148,11 @@ def test_who_has_no_budget_left_when_it_would_report_stays_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = sampled("cdp-fclub-dc")
-    reports, detector = len(one.reports), one.server.detector
-    monkeypatch.setattr(one.server.accounts, "admits", lambda phase: False)
+    reports, detector = len(one.reports), one.server.learner.detector
+    monkeypatch.setattr(one.server.exchange.accounts, "admits", lambda phase: False)
     one.finish()
     assert len(one.reports) == reports
-    assert one.server.detector is detector
+    assert one.server.learner.detector is detector
 
 
 def test_who_comes_before_the_first_observation_is_one_of_those_who_are_there() -> None:
@@ -166,7 +163,7 @@ def test_who_comes_before_the_first_observation_is_one_of_those_who_are_there() 
     one.finish()
     other = Printed("fclub-dc", in_parts=False)
     other.server.add_user()
-    assert np.array_equal(one.server.cluster_of, other.server.cluster_of)
-    assert int(one.server.reported) == USERS + 1
-    graph: Any = one.server.detector
+    assert np.array_equal(one.server.learner.cluster_of, other.server.learner.cluster_of)
+    assert int(one.server.exchange.reported) == USERS + 1
+    graph: Any = one.server.learner.detector
     assert len(graph.graph) == USERS * (USERS + 1) // 2

@@ -13,6 +13,9 @@ from fclub.errors import InvalidMessage, NumericalError
 from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import POLICIES
 from fclub.privacy.noise import NoNoise, SeededNoise
+from fclub.protocol.exchanges import clusters as m
+from fclub.protocol.exchanges.clusters import ClusterGlobal, ClusterLocal, NoAccounts
+from fclub.protocol.learners.edges import Edges, OneCluster
 from fclub.protocol.link import Communications, InProcessLink
 from fclub.protocol.messages import (
     Decoder,
@@ -23,11 +26,7 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
-from fclub.protocol.paper import messages as m
-from fclub.protocol.paper.accounts import NoAccounts
-from fclub.protocol.paper.detection import OneCluster
-from fclub.protocol.paper.global_server import PaperGlobal
-from fclub.protocol.paper.local_server import PaperLocal
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 FEDERATED = ["cdp-fclub-dc", "fclub-dc", "fclub", "homo-dc", "homo"]
 SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
@@ -96,11 +95,11 @@ def test_ids_change_exactly_when_the_membership_does(name: str) -> None:
     known: dict[tuple[int, int], frozenset[int]] = {}
     for _ in range(300):
         step(policy, environment)
-        for server in policy.servers.values():
+        for k, server in policy.servers.items():
             assert len(set(server.ids)) == len(server.ids)
             for c, number in enumerate(server.ids):
-                members = frozenset(np.flatnonzero(server.cluster_of == c).tolist())
-                assert known.setdefault((int(server.name), number), members) == members
+                members = frozenset(np.flatnonzero(server.learner.cluster_of == c).tolist())
+                assert known.setdefault((k, number), members) == members
     assert len(set(known.items())) == len({(server, users) for (server, _), users in known.items()})
     if not name.startswith("homo"):
         assert len(known) > 3, "no cluster was ever split"
@@ -140,7 +139,7 @@ def test_the_noise_is_in_what_is_sent(epsilon: float) -> None:
     leaves = dict.fromkeys(range(3), 1)
     for _ in range(300):
         for sent in policy.link.sent:
-            own = policy.servers[sent.server].users
+            own = policy.servers[sent.server].learner.users
             if isinstance(sent.message, m.Report):
                 (entry,) = sent.message.clusters
                 report = read_statistics(entry.statistics, 4).shifted(-rules.report_shift)
@@ -166,9 +165,9 @@ def test_statistics_that_are_indefinite_are_reported() -> None:
     policy, environment = started("fclub-dc")
     step(policy, environment)
     for server in policy.servers.values():
-        server.clusters.gram[:] *= -1.0
-        server.clusters.buffer_count[:] = 1
-        server.clusters.fresh[:] = False
+        server.learner.clusters.gram[:] *= -1.0
+        server.learner.clusters.buffer_count[:] = 1
+        server.learner.clusters.fresh[:] = False
     with pytest.raises(NumericalError, match="indefinite"):
         policy.recommend(0, np.eye(4))
     with pytest.raises(NumericalError, match="indefinite"):
@@ -177,16 +176,15 @@ def test_statistics_that_are_indefinite_are_reported() -> None:
 
 def make_pair(
     link: InProcessLink | None = None, private: bool = False
-) -> tuple[PaperLocal, PaperGlobal]:
+) -> tuple[LocalServer, GlobalServer]:
     """One local server with two users, and its global server; every observation is uploaded."""
     protocol = fclub.Protocol()
     bounds = tree_bounds(2, 2, protocol, fclub.Privacy()) if private else ridge_bounds(protocol)
     noise = SeededNoise(np.random.default_rng(0)) if private else NoNoise()
     rules, link = make_rules(2, protocol, bounds), link or InProcessLink(m.decode)
-    local = PaperLocal(
-        "0", Packed.zeros(2, 2), rules, bounds.depth, OneCluster(), noise, NoAccounts(), link.uplink(0)
-    )
-    hub = PaperGlobal(2, [0], rules, 2.0, link)
+    learner = Edges(Packed.zeros(2, 2), rules, bounds.depth, OneCluster())
+    local = LocalServer(learner, ClusterLocal(learner, rules, noise, NoAccounts(), link.uplink(0)))
+    hub = GlobalServer(ClusterGlobal(2, [0], rules, 2.0, link))
     link.connect(hub, {0: local})
     return local, hub
 
@@ -217,7 +215,7 @@ def test_a_bad_plan_is_refused_and_a_good_one_can_still_come(statistics: bytes) 
     local, hub = make_pair()
     hub.begin_phase(1)
     good = write_statistics(Statistics(np.eye(2), np.zeros(2), 0))
-    local.link = type("Silent", (), {"to_global": lambda *_: None})()
+    local.exchange.link = type("Silent", (), {"to_global": lambda *_: None})()
     local.receive(PhaseStart(2))
     number = write_id(local.ids[0])
     for bad in (
@@ -227,18 +225,18 @@ def test_a_bad_plan_is_refused_and_a_good_one_can_still_come(statistics: bytes) 
     ):
         with pytest.raises(InvalidMessage):
             local.receive(bad)
-        assert local.staged is not None
+        assert local.exchange.staged is not None
     local.receive(m.Plan(2, True, (m.ClusterPlan(number, good, 1, 0),)))
-    assert local.staged is None
+    assert local.exchange.staged is None
 
 
 def test_a_plan_nobody_asked_for_is_void() -> None:
     local, hub = make_pair()
     hub.begin_phase(1)
-    before = local.clusters.gram.copy()
+    before = local.learner.clusters.gram.copy()
     data = write_statistics(Statistics(7 * np.eye(2), np.zeros(2), 9))
     local.receive(m.Plan(1, True, (m.ClusterPlan(write_id(0), data, 1, 0),)))
-    np.testing.assert_array_equal(local.clusters.gram, before)
+    np.testing.assert_array_equal(local.learner.clusters.gram, before)
 
 
 def test_an_upload_that_takes_away_is_refused() -> None:
@@ -252,9 +250,9 @@ def test_an_upload_that_takes_away_is_refused() -> None:
 def test_a_download_for_a_cluster_that_is_gone_is_dropped() -> None:
     local, hub = make_pair()
     hub.begin_phase(1)
-    before = local.clusters.gram.copy()
+    before = local.learner.clusters.gram.copy()
     local.receive(m.Download(write_id(99), write_statistics(Statistics(np.eye(2), np.ones(2), 3))))
-    np.testing.assert_array_equal(local.clusters.gram, before)
+    np.testing.assert_array_equal(local.learner.clusters.gram, before)
 
 
 class _SlowLink(InProcessLink):
@@ -276,35 +274,49 @@ class _SlowLink(InProcessLink):
             self.from_local(0, message)
 
 
-def wait_for_a_plan(detector: OneCluster, rows: tuple[int, ...], private: bool = False) -> PaperLocal:
+def wait_for_a_plan(detector: OneCluster, rows: tuple[int, ...], private: bool = False) -> LocalServer:
     """Observations while the report is on its way; then the plan comes."""
     local, hub = make_pair(_SlowLink(m.decode), private)
     hub.begin_phase(1)
-    local.detector = detector
-    hub.link.waiting = []
+    local.learner.detector = detector
+    hub.exchange.link.waiting = []
     hub.begin_phase(2)
     for row in rows:
         local.observe(row, np.array([1.0, 0.0]), 1.0)
-    assert [type(message) for message in hub.link.waiting] == [m.Report], "uploads wait for the plan"
-    hub.link.let_through()
-    assert local.staged is None
-    held_by_all = hub.reported + int(local.clusters.buffer_count.sum())
-    assert held_by_all == int(local.users.counts.sum()) == len(rows)
+    assert [type(message) for message in hub.exchange.link.waiting] == [m.Report], (
+        "uploads wait for the plan"
+    )
+    hub.exchange.link.let_through()
+    assert local.exchange.staged is None
+    held_by_all = hub.reported + int(local.learner.clusters.buffer_count.sum())
+    assert held_by_all == int(local.learner.users.counts.sum()) == len(rows)
     return local
+
+
+def test_a_server_that_waits_for_a_plan_holds_its_uploads_when_both_sides_agree_again() -> None:
+    local, hub = make_pair(_SlowLink(m.decode))
+    hub.begin_phase(1)
+    hub.exchange.link.waiting = []
+    hub.begin_phase(2)
+    local.observe(0, np.array([1.0, 0.0]), 1.0)
+    local.pause()
+    local.go_on()
+    assert [type(message) for message in hub.exchange.link.waiting] == [m.Report]
+    assert len(local.exchange.held) == 1
 
 
 def test_observations_before_a_new_plan_enter_its_buffers() -> None:
     local = wait_for_a_plan(_Apart(), (0, 1, 1))
-    assert local.clusters.buffer_count.tolist() == [1, 2]
-    assert local.clusters.counts.tolist() == [0, 0]
-    np.testing.assert_allclose(local.clusters.buffer_moment[:, 0], [1, 2])
+    assert local.learner.clusters.buffer_count.tolist() == [1, 2]
+    assert local.learner.clusters.counts.tolist() == [0, 0]
+    np.testing.assert_allclose(local.learner.clusters.buffer_moment[:, 0], [1, 2])
 
 
 @pytest.mark.parametrize("private", [False, True])
 def test_observations_before_an_unchanged_plan_are_uploaded_after_it(private: bool) -> None:
     local = wait_for_a_plan(OneCluster(), (0, 1, 1), private)
-    assert local.clusters.counts.tolist() == [3]
-    assert local.link.link.communications.uploads > 0
+    assert local.learner.clusters.counts.tolist() == [3]
+    assert local.exchange.link.link.communications.uploads > 0
 
 
 def test_a_report_after_a_newcomer_has_another_id() -> None:
@@ -332,13 +344,13 @@ def test_a_newcomer_between_report_and_plan_is_in_the_next_report() -> None:
     hub.begin_phase(1)
     local.observe(0, np.array([1.0, 0.0]), 1.0)
     local.add_user()
-    hub.link.waiting = []
+    hub.exchange.link.waiting = []
     hub.begin_phase(2)
     local.observe(local.add_user(), np.array([1.0, 0.0]), 1.0)
-    hub.link.let_through()
+    hub.exchange.link.let_through()
     (reported,) = local.ids
-    assert local.cluster_of.tolist() == [0, 0, 0, 0]
-    assert local.clusters.buffer_count.tolist() == [1]
+    assert local.learner.cluster_of.tolist() == [0, 0, 0, 0]
+    assert local.learner.clusters.buffer_count.tolist() == [1]
     hub.begin_phase(3)
     assert local.ids != [reported]
     assert hub.reported == 2
@@ -349,18 +361,21 @@ def test_what_is_held_is_bounded(private: bool) -> None:
     """Exact uploads are held as a sum; noisy ones stay apart, and a tree has only so many."""
     local, hub = make_pair(_SlowLink(m.decode), private)
     hub.begin_phase(1)
-    hub.link.waiting = []
+    hub.exchange.link.waiting = []
     hub.begin_phase(2)
     for _ in range(1_000):
         local.observe(0, np.array([1.0, 0.0]), 1.0)
-    most = local.rules.uploads if private else 1
-    assert 1 <= len(local.held) <= most
-    hub.link.let_through()
-    assert (local.held, local.staged) == ([], None)
-    assert hub.reported + local.clusters.buffer_count.sum() == 1_000
+    most = local.exchange.rules.uploads if private else 1
+    assert 1 <= len(local.exchange.held) <= most
+    hub.exchange.link.let_through()
+    assert (local.exchange.held, local.exchange.staged) == ([], None)
+    assert hub.reported + local.learner.clusters.buffer_count.sum() == 1_000
 
 
 class _Apart(OneCluster):
+    def copy(self) -> OneCluster:
+        return self
+
     def detect(self, users: Packed) -> np.ndarray:
         return np.arange(len(users.counts))
 

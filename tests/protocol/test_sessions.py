@@ -40,12 +40,20 @@ class Wire(InProcessLink):
     def __init__(self, decode: Callable[[bytes], Message]) -> None:
         super().__init__(decode)
         self.deaf: set[int] = set()
+        self.held: dict[int, list[Message]] = {}
         self.down: dict[int, Message] = {}
 
     def to_local(self, server: int, message: Message) -> None:
-        if server not in self.deaf:
+        if server in self.held:
+            self.held[server].append(message)
+        elif server not in self.deaf:
             self.down[server] = message
             super().to_local(server, message)
+
+    def deliver(self, server: int) -> None:
+        """What was held back until both sides agree."""
+        for message in self.held.pop(server):
+            self.to_local(server, message)
 
     def others(self, server: int) -> bool:
         """Whether the last answer brought data of others, or of earlier stores."""
@@ -97,10 +105,12 @@ class Pair:
         beginning = beginning._replace(used=used)
         self.locals[number].pause()
         self.link.deaf.discard(number)
+        self.link.held[number] = []
         self.hub.begin(number, beginning)
         self.locals[number].begin(beginning)
         self.hub.advance()
         self.locals[number].go_on()
+        self.link.deliver(number)
         self.hub.advance()
 
     def own(self) -> int:

@@ -13,8 +13,8 @@ from fclub.core.paper.ucb import Rules, make_rules, ridge_bounds, tree_bounds
 from fclub.core.statistics import Statistics
 from fclub.core.types import Floats
 from fclub.errors import InvalidMessage
+from fclub.protocol.exchanges.clusters import check_report, check_upload
 from fclub.protocol.messages import MAX_COUNT, check_statistics
-from fclub.protocol.paper.messages import check_report, check_upload
 
 DIM = 3
 PROTOCOL = fclub.Protocol()

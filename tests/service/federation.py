@@ -138,7 +138,7 @@ def in_process(name: str, environment: Synthetic, **parameters: Any) -> Policy:
     policy: Any = make_policy(name, cluster_bound=CLUSTER_BOUND, **parameters)
     policy.start(environment.problem, environment.server_of, seed=0)
     policy.after_round = policy.hub.advance
-    policy.hub.clock.phase = policy.hub.phase
+    policy.hub.exchange.clock.phase = policy.hub.phase
     return policy
 
 

@@ -151,9 +151,9 @@ def test_over_budget_it_recommends_and_learns_but_reports_no_more(
     assert "budget" in notices[0]
     reports = view.messages["report"]
     assert reports < pump.hub.server.phase
-    assert int(node.server.users.counts.sum()) == 600, "it goes on learning"
-    own = int(node.server.users.counts.sum())
-    waiting = int(node.server.clusters.buffer_count.sum())
+    assert int(node.server.learner.users.counts.sum()) == 600, "it goes on learning"
+    own = int(node.server.learner.users.counts.sum())
+    waiting = int(node.server.learner.clusters.buffer_count.sum())
     assert own == pump.hub.server.reported + waiting
     pump.close()
     again = pump.open_local("s0")

@@ -130,7 +130,7 @@ def test_own_and_others_data_add_up_to_the_estimate(pump: Pump) -> None:
     assert released
     for node in pump.locals.values():
         clusters = LocalView(node, pump.model, Monitor("local")).state()["clusters"]
-        counts = node.server.clusters.counts
+        counts = node.server.learner.clusters.counts
         assert [one["own"] + one["others"] for one in clusters] == counts.tolist()
         own = sum(one["own"] + one["waiting"] for one in clusters)
         assert own == node.feedbacks
@@ -153,7 +153,7 @@ def test_a_stream_spends_less_than_its_budget(tmp_path: Path) -> None:
     node = pump.locals["s0"]
     privacy = LocalView(node, pump.model, Monitor("local")).state()["privacy"]
     assert privacy["claimed"] == [1.0, 0.1]
-    leaves = node.server.clusters.leaves
+    leaves = node.server.learner.clusters.leaves
     assert sorted(s["releases"] for s in privacy["streams"]) == sorted((leaves - 1).tolist())
     assert privacy["open"] == len(leaves)
     for spent in privacy["streams"]:
@@ -295,9 +295,9 @@ def test_pages_need_no_token_and_load_nothing_from_elsewhere(client: httpx.Clien
 def test_a_large_federation_is_described_quickly(pump: Pump) -> None:
     """Fifty servers and two thousand local clusters: an event of well under a megabyte."""
     rng = np.random.default_rng(0)
-    pump.hub.server.members = [(k % 2, k) for k in range(2000)]
-    pump.hub.server.released = [Statistics.zeros(DIM)] * 2000
-    pump.hub.server.clusters = GlobalClusters.zeros(rng.integers(0, 300, 2000), DIM)
+    pump.hub.server.exchange.members = [(k % 2, k) for k in range(2000)]
+    pump.hub.server.exchange.released = [Statistics.zeros(DIM)] * 2000
+    pump.hub.server.exchange.clusters = GlobalClusters.zeros(rng.integers(0, 300, 2000), DIM)
     assert len(json.dumps(GlobalView(pump.hub, pump.model).state())) < 200_000
 
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from fclub.core.statistics import Statistics
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import OutOfOrder, Quarantined
+from fclub.protocol.exchanges.clusters import ClusterStatistics, Download, Report, Upload
 from fclub.protocol.messages import Message, encode, write_id, write_statistics
-from fclub.protocol.paper.messages import ClusterStatistics, Download, Report, Upload
 from fclub.protocol.plus.messages import Digest, News
 from fclub.service.link.channel import GLOBAL, VERSION, Numbered, Record, Welcome, encode_frame
 from fclub.service.nodes.global_node import QUARANTINE_AFTER

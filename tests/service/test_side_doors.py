@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Router
 
 import fclub.service
+from fclub.protocol.exchanges import clusters as paper
 from fclub.protocol.exchanges import streams
 from fclub.protocol.messages import Message
-from fclub.protocol.paper import messages as paper
 from fclub.protocol.plus import messages as plus
 from fclub.protocol.plus import type_messages as types
 from fclub.service.http import api, global_api

@@ -18,10 +18,10 @@ from fclub.errors import InvalidMessage
 from fclub.parameters import meaning
 from fclub.policies.federated import policy_of
 from fclub.privacy.sensitivity import Domain
+from fclub.protocol.exchanges.clusters import PhaseClock
 from fclub.protocol.families import FAMILIES
 from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Decoder, Message, PhaseStart, encode
-from fclub.protocol.paper.global_server import PhaseClock
 from fclub.protocol.seam import (
     OBSERVATIONS,
     Beginning,
@@ -55,7 +55,6 @@ class LonelyLocal:
     unanswered = paused = in_parts = busy = False
     used = 0
     slotted = None
-    long_work = ""
     by_user: tuple[str, ...] = ()
 
     def part(self) -> Callable[[], None]:

@@ -172,7 +172,7 @@ def test_uploads_that_arrive_together_are_one_download(tmp_path: Path) -> None:
     busy(first, UPLOADS)
     pump.run()
     assert pump.hub.communications.downloads == sent + 1
-    assert second.server.clusters.counts.sum() == pump.hub.server.reported == 6 + UPLOADS
+    assert second.server.learner.clusters.counts.sum() == pump.hub.server.reported == 6 + UPLOADS
     pump.close()
 
 

@@ -51,7 +51,7 @@ def drift(policy: fclub.Policy) -> float:
     """How far the kept inverses are from inverses: the largest entry of A⁻¹A − I."""
     worst = 0.0
     for server in policy.servers.values():
-        local = server.clusters
+        local = server.learner.clusters
         for c in np.flatnonzero(local.fresh):
             for kept, matrix in (
                 (local.inverse[c], local.gram[c]),

@@ -27,7 +27,7 @@ from fclub.core.types import Floats
 from fclub.environments.registry import make_environment
 from fclub.experiments.study.study import describe_machine
 from fclub.policies.registry import POLICIES, make_policy
-from fclub.protocol.paper.detection import EdgeDeletion
+from fclub.protocol.learners.edges import EdgeDeletion
 from fclub.simulation.loop import Tally, loop_for, simulate
 
 HALF = sqrt(0.5)

@@ -13,10 +13,9 @@ from fclub.policies.base import Policy, Rows
 from fclub.privacy.ledger import Ledger
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import Communications, InProcessLink
-from fclub.protocol.paper import family as paper
 from fclub.protocol.plus import family as plus
 from fclub.protocol.plus.private import PrivatePlusConstants
-from fclub.protocol.rows import pooled
+from fclub.protocol.rows import paper, pooled
 from fclub.protocol.rows.population import PopulationConstants
 from fclub.protocol.seam import (
     Clock,

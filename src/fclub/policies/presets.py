@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fclub.errors import InvalidSetting, UnknownName
 from fclub.parameters import Parameter
-from fclub.protocol.paper.family import ROWS
+from fclub.protocol.rows.paper import ROWS
 
 PRESETS: dict[str, dict[str, Parameter]] = {
     "printed": {"exploration": 1.0, "deletion": 1.5, "merging": 2.0},

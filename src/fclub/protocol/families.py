@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from fclub.errors import UnknownName
 from fclub.parameters import Parameter
-from fclub.protocol.paper.family import ROWS as PAPER
 from fclub.protocol.plus.private import ROWS as PLUS
+from fclub.protocol.rows.paper import ROWS as PAPER
 from fclub.protocol.rows.pooled import ROWS as POOLED
 from fclub.protocol.seam import Constants, Family, Shape
 

@@ -84,6 +84,8 @@ class LocalServer:
         self._work(self.exchange.resume())
 
     def begin(self, beginning: Beginning) -> None:
+        """What was being added up for an earlier session is void."""
+        self.jobs = []
         self._work(self.exchange.start_session(beginning))
 
     def receive(self, message: Message) -> None:
@@ -100,7 +102,7 @@ class LocalServer:
         """Do a job and all that follow from it, or leave it to `part`."""
         while job is not None:
             if self.in_parts:
-                self.jobs.append(job)
+                self.jobs = [one for one in self.jobs if one.kind != job.kind] + [job]
                 return
             job.most = max(job.rows, 1)
             while (add := self.learner.contribute(job)) is not None:

@@ -1,6 +1,6 @@
 """The arithmetic of a round, an upload and a download (Alg. 1, 3, 4) on packed arrays.
 
-`PaperLocal` and `PaperGlobal` call these one at a time; the compiled loop of `fclub.simulation` calls
+Learners and exchanges call these one at a time; the compiled loop of `fclub.simulation` calls
 the same functions on the arrays of all servers together.
 """
 

@@ -46,7 +46,7 @@ def recommend(state: FederatedRound, user: int, items: Matrix) -> int:
 
 @inner
 def feedback(state: FederatedRound, user: int, x: Vector, y: float) -> None:
-    """`PaperLocal.observe` and `PaperGlobal._upload` with an upload that goes nowhere."""
+    """`Edges.observe` and `ClusterGlobal.receive` with an upload that goes nowhere."""
     if state.rules.noise_std > 0.0:
         _learn(state, user, snap(x, 0.0), on_grid(y))
     else:

@@ -14,7 +14,7 @@ from fclub.errors import InvalidSetting
 from fclub.experiments.report.charts import GREEN, GREY, Line, Style, line_of
 from fclub.experiments.report.measured import Measured
 from fclub.experiments.report.tables import Cell, Table
-from fclub.protocol.paper.family import Printed
+from fclub.protocol.rows.paper import Printed
 from fclub.theory import Bound, Theory
 
 PRINTED = "cdp-fclub-dc"

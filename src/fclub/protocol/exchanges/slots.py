@@ -182,7 +182,7 @@ class SlotsLocal:
             "steps": self.plan.steps,
             "count": self.plan.count,
         }
-        return Job(len(self.learner.counts), ask, {"root": point.root, "mean": point.mean})
+        return Job("slot", len(self.learner.counts), ask, {"root": point.root, "mean": point.mean})
 
     def finish(self, job: Job) -> None:
         """Everybody is in: charge the ledger, then draw this server's share of noise, and send."""

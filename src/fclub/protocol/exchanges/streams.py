@@ -98,7 +98,7 @@ class StreamLocal:
 
     def _look(self) -> int:
         """Let the releases see the sums as they are; returns the number of observations."""
-        job = Job(rows=0)
+        job = Job("look", rows=0)
         self.learner.contribute(job)
         total = Packed(**job.total)
         self.releases.users = total._replace(counts=total.counts + self.gone)

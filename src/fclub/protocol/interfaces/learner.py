@@ -49,12 +49,14 @@ class Bound(NamedTuple):
 class Job:
     """Work over the users of a server that is done beside serving, a few rows at a time.
 
-    Rows below `following` are in `total`, or will be once the part that was taken last is computed.
+    It takes the place of an open one of the same `kind`. Rows below `following` are in `total`, or
+    will be once the part that was taken last is computed.
     Users who come after it was begun, in rows from `rows` on, are not in it. `ask` says what it is for
     (JSON-ready), and `given` are the arrays that contributions are computed at, such as released
     values. `total` holds what the learner has added up so far and, in the end, its contribution.
     """
 
+    kind: str
     rows: int
     ask: dict[str, Any] = field(default_factory=dict)
     given: Arrays = field(default_factory=dict)
@@ -74,7 +76,7 @@ class Job:
     def state(self) -> State:
         """A part that was taken must have been computed before."""
         arrays = under("given.", self.given) | under("total.", self.total)
-        rest = {"rows": self.rows, "following": self.following, "most": self.most}
+        rest = {"kind": self.kind, "rows": self.rows, "following": self.following, "most": self.most}
         return arrays, {"ask": self.ask, **rest}
 
     @staticmethod

@@ -37,15 +37,21 @@ from fclub.errors import NumericalError
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import CDP, Flag
 from fclub.privacy.sensitivity import Domain
+from fclub.protocol.exchanges.clusters import (
+    Accounts,
+    ClusterGlobal,
+    ClusterLocal,
+    NoAccounts,
+    PhaseClock,
+    TreeAccounts,
+    decode,
+    event_size,
+)
 from fclub.protocol.federation import Federation
+from fclub.protocol.learners.edges import Detector, EdgeDeletion, Edges, OneCluster
 from fclub.protocol.link import Downlink
-from fclub.protocol.paper import messages
-from fclub.protocol.paper.accounts import Accounts, NoAccounts, TreeAccounts
-from fclub.protocol.paper.detection import Detector, EdgeDeletion, OneCluster
-from fclub.protocol.paper.global_server import PaperGlobal, PhaseClock
-from fclub.protocol.paper.local_server import PaperLocal
-from fclub.protocol.paper.messages import event_size
 from fclub.protocol.seam import Constants, Place, Price, Shape
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 
 class PaperConstants(Constants):
@@ -145,7 +151,7 @@ class PaperFamily:
     def rules(self) -> Rules:
         return make_rules(self.clusters, self.protocol, self.bounds)
 
-    decode = staticmethod(messages.decode)
+    decode = staticmethod(decode)
 
     def fingerprint(self) -> list[float]:
         return [*self.rules, STEP] if self.privacy is not None else list(self.rules)
@@ -171,20 +177,16 @@ class PaperFamily:
     def users(self, count: int) -> Packed:
         return Packed.zeros(count, self.shape.dim)
 
-    def local_server(self, place: Place, users: Packed, live: bool) -> PaperLocal:
-        return PaperLocal(
-            place.name,
-            users,
-            self.rules,
-            self.bounds.depth,
-            self.constants.detector(len(users.counts), place.rng),
-            place.noise,
-            self._accounts(place.ledger, place.name),
-            place.link,
-        )
+    def local_server(self, place: Place, users: Packed, live: bool) -> LocalServer:
+        detector = self.constants.detector(len(users.counts), place.rng)
+        learner = Edges(users, self.rules, self.bounds.depth, detector)
+        accounts = self._accounts(place.ledger, place.name)
+        exchange = ClusterLocal(learner, self.rules, place.noise, accounts, place.link)
+        return LocalServer(learner, exchange)
 
-    def global_server(self, servers: list[int], link: Downlink) -> PaperGlobal:
-        return PaperGlobal(self.shape.dim, servers, self.rules, self.protocol.merging, link)
+    def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
+        merging = self.protocol.merging
+        return GlobalServer(ClusterGlobal(self.shape.dim, servers, self.rules, merging, link))
 
     def compiled(self, federation: Federation) -> PaperRounds | None:
         """None where noise must not come from a generator: compiled code has no other source."""
@@ -205,13 +207,18 @@ class PaperRounds:
 
     def __init__(self, federation: Federation, rules: Rules) -> None:
         self.federation, self.rules = federation, rules
-        self._servers: list[Any] = list(federation.servers.values())
-        self._hub: Any = federation.hub
+        servers: Any = federation.servers.values()
+        self._learners: list[Edges] = [server.learner for server in servers]
+        self._exchanges: list[ClusterLocal] = [server.exchange for server in servers]
+        hub: Any = federation.hub
+        self._hub: ClusterGlobal = hub.exchange
 
     def pack(self) -> FederatedRound:
-        starts = np.cumsum([0] + [len(server.ids) for server in self._servers])
-        cluster_of = [s.cluster_of + start for s, start in zip(self._servers, starts, strict=False)]
-        parts = zip(*(server.clusters for server in self._servers), strict=True)
+        starts = np.cumsum([0] + [len(exchange.ids) for exchange in self._exchanges])
+        cluster_of = [
+            learner.cluster_of + start for learner, start in zip(self._learners, starts, strict=False)
+        ]
+        parts = zip(*(learner.clusters for learner in self._learners), strict=True)
         users: Any = self.federation.users
         return FederatedRound(
             users=users,
@@ -234,11 +241,11 @@ class PaperRounds:
         if np.any(np.isnan(state.local.growth)):
             raise NumericalError("statistics of a cluster are indefinite")
         start = 0
-        for server in self._servers:
-            stop = start + len(server.ids)
+        for learner, exchange in zip(self._learners, self._exchanges, strict=True):
+            stop = start + len(exchange.ids)
             rows: Any = (array[start:stop].copy() for array in state.local)
-            server.clusters = LocalClusters(*rows)
-            server.enter_uploads()
+            learner.clusters = LocalClusters(*rows)
+            exchange.enter_uploads()
             start = stop
 
 
