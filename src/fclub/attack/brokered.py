@@ -7,6 +7,7 @@ what was not confirmed. The attacker has a login of the broker that may read eve
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -20,7 +21,7 @@ from nats.aio.subscription import Subscription
 from fclub.attack.running import NAME, Running, Sent
 from fclub.errors import BrokerFailed
 from fclub.privacy.noise import NoiseSource
-from fclub.service.link.broker import HUB, LocalBroker, broker_config
+from fclub.service.link.broker import HUB, LocalBroker, account_of, broker_config
 from fclub.service.link.channel import GLOBAL, Numbered, decode_frame, unbundled
 from fclub.service.link.nats_wire import Broker, NatsWire
 from fclub.service.link.wire import Arrival, Connected, Deliver
@@ -239,6 +240,9 @@ def _broker_with_a_listener(folder: Path, passwords: dict[str, str]) -> LocalBro
 def _tells_more(message: Msg) -> bool:
     """Whether subject or headers say anything that does not follow from frame and configuration."""
     headers = dict(message.headers or {})
+    told = json.loads(headers.pop("Nats-Request-Info", "{}"))  # by the broker, of the connection
+    if told and (told.pop("acc") != account_of(NAME) or not set(told) <= {"rtt"}):
+        return True
     digest, _, attempt = headers.pop("Nats-Msg-Id", "").partition("-")
     follows = digest == blake2b(message.data, digest_size=12).hexdigest() and attempt.isdecimal()
     return message.subject != f"fclub.up.{NAME}" or bool(headers) or not (follows or not digest)
