@@ -53,7 +53,7 @@ def sample(pump: Pump) -> Message:
     """A message that server s0 could send next."""
     server = pump.locals["s0"].server
     if pump.model.policy.endswith("dc"):
-        return upload(pump, server.rules.upload_shift * np.eye(DIM) + ONE, ZERO, 1)
+        return upload(pump, server.exchange.rules.upload_shift * np.eye(DIM) + ONE, ZERO, 1)
     statistics = write_statistics(Statistics(50.0 * ONE, ZERO, 100))
     news = News(write_id(10**6), statistics, pump.hub.server.rules.least_noise)
     return Digest(1, (news.cluster,), (news,))
