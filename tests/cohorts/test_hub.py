@@ -310,7 +310,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("at", range(24))
+@pytest.mark.parametrize("at", range(28))
 @pytest.mark.parametrize("who", ["shop-1", ""], ids=["member", "hub"])
 def test_killed_at_any_message(who: str, at: int, before: bool) -> None:
     """The process dies before or after the at-th message of the slot leaves or arrives."""

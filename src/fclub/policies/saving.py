@@ -20,7 +20,7 @@ from fclub.policies.base import Policy
 from fclub.policies.registry import POLICIES, make_policy
 
 FORMAT = "fclub-policy"
-VERSION = 2
+VERSION = 3
 UNREADABLE = (
     *(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError),
     *(RuntimeError, MemoryError, SyntaxError, struct.error, zlib.error, zipfile.BadZipFile),

@@ -112,6 +112,10 @@ TELL_AGAIN_SECONDS = 60.0
 log = logging.getLogger("fclub.service")
 log.addHandler(logging.NullHandler())  # who has not asked for a log gets none
 
+# It warns of every request that is no HTTP or wants another protocol, for which nobody needs a token.
+# These are refused, counted and logged as all others are.
+logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+
 # One more series per counter, with a time that the process already tells.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 

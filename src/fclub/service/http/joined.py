@@ -7,7 +7,6 @@ uvloop asks the system to send what there is. For short requests that costs more
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -19,10 +18,6 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from fclub.service.http.gate import Endpoint
-
-# It warns of every request that is no HTTP or wants another protocol, for which nobody needs a token.
-# These are refused, counted and logged as all others are.
-logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 
 class Joined:
