@@ -150,7 +150,7 @@ def test_a_type_server_that_has_told_nothing_has_released_nothing() -> None:
 def test_the_printed_algorithm_says_that_it_cannot() -> None:
     alone = Alone("fclub-dc")
     alone.observe(0)
-    with pytest.raises(CannotForget, match="buffers"):
+    with pytest.raises(CannotForget, match="adds users up"):
         alone.server.forget(0)
     assert alone.server.stored(0).count == 1
 

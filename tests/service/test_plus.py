@@ -225,7 +225,8 @@ def test_items_outside_the_declared_domain_are_refused(tmp_path: Path) -> None:
     items[1, -1] = 0.4
     with pytest.raises(InvalidFeatures, match=r"0\.5"):
         node.recommend("ben", items, ["a", "b"])
-    assert list(node.rows) == ["ann"]
+    assert list(node.rows) == ["ann", "ben"], "arrivals count before requests are looked at"
+    assert node.server.counts.sum() == 0
     node.store.close()
 
 

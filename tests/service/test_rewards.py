@@ -231,7 +231,7 @@ def test_the_printed_policy_cannot_take_it_back(tmp_path: Path) -> None:
     (late,) = shown_to(node, "ann")
     node.commit()
     node.rewards.assume(LATER, 0.0)
-    with pytest.raises(CannotReplace, match="printed algorithm"):
+    with pytest.raises(CannotReplace, match="adds rewards up"):
         node.rewards.feedback(late, 1.0)
     node.store.close()
 

@@ -74,10 +74,11 @@ def _known(policy: Policy) -> dict[str, Any]:
 
 
 def _make(kind: type[Policy], name: str, parameters: dict[str, Any]) -> Policy:
-    """A registered policy by its name, a user's own by its class."""
-    if name in POLICIES or inspect.isabstract(kind):
-        return make_policy(name, **parameters)
-    return kind(**parameters)
+    """A registered policy by its name, a user's own by its class, also where both have one name."""
+    own = not inspect.isabstract(kind) and kind not in POLICIES.values()
+    if own and (kind.name == name or name not in POLICIES):
+        return kind(**parameters)
+    return make_policy(name, **parameters)
 
 
 def load_policy(path: object, kind: type[Policy]) -> Policy:

@@ -48,7 +48,7 @@ POLICY: dict[str, Style] = {
     "lin-ts": Style(ORANGE, "dashdot", "triangle-up"),
     "dis-linucb": Style(GREEN, "dash", "square"),
     "async-linucb": Style(GREEN, "dashdot", "circle"),
-    "fed-linucb": Style(GREEN, "dot", "cross"),
+    "fed-linucb": Style(SKY, "dash", "cross"),
     "random": Style(GREY, "dashdot", "x-open"),
     "alone": Style(PURPLE, "dot", "circle-open"),
     "popular": Style(VERMILION, "dash", "circle-open"),
