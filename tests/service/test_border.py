@@ -24,7 +24,7 @@ from fclub.service.serve import local_app
 from fclub.service.settings import LocalSettings, Model
 from fclub.service.store.books import read_books
 
-from .conftest import DIM, HEADERS, HTTP, ITEMS, local_settings, serving, wait_for
+from .conftest import DIM, HEADERS, HTTP, ITEMS, local_settings, serving
 from .federation import Pump
 
 SOON: dict[str, Parameter] = {"first_release": 10, "release_ratio": 1.5}
@@ -287,10 +287,12 @@ def test_a_server_without_noise_stops_and_says_why(
     settings = local_settings(tmp_path, model=POOLED)
     with serving(local_app(settings)[0]) as client:
         monkeypatch.setattr(Library, "draw", draw)
+        answers = []
         for number in range(60):
             past = {"id": str(number), "user": "ann", "reward": 1.0, "features": [0.5] * DIM}
-            client.post("/v1/observations", headers=HEADERS, json={"observations": [past]})
-        wait_for(lambda: client.get("/readyz").status_code == 503)
+            sent = client.post("/v1/observations", headers=HEADERS, json={"observations": [past]})
+            answers.append(sent.text)
+        assert client.get("/readyz").status_code == 503, answers
     monkeypatch.undo()
     node = local_node(settings)
     assert node.books.messages() == {}
