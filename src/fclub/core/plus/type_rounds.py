@@ -8,7 +8,6 @@ import numpy as np
 
 from fclub.core.compiling import compiled
 from fclub.core.kernels import choose
-from fclub.core.lattice import on_grid, snap
 from fclub.core.plus import rounds
 from fclub.core.plus.fading import fade_in
 from fclub.core.plus.rounds import MixtureRound
@@ -94,8 +93,6 @@ def feedback(state: PlusRound, user: int, x: Vector, y: float) -> None:
         rounds.feedback(gaussians, user, x, y)
     else:
         centred = y - gaussians.centre
-        if gaussians.grid:
-            x, centred = snap(x, gaussians.constant), on_grid(centred)
         keep(gaussians.users, gaussians.squares, row, x, centred)
         if state.kept < 1.0:
             fade_in(state.recent, row, x, centred, state.kept)
