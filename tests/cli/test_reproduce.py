@@ -19,7 +19,7 @@ SMALL = ("--rounds", "60", "--seeds", "1", "--jobs", "1")
 
 @pytest.mark.slow
 def test_a_figure_then_its_report_again(tmp_path: Path) -> None:
-    done = fclub(tmp_path, "reproduce", "bounds", *SMALL, "--seeds", "2", "--json")
+    done = fclub(tmp_path, "reproduce", "bounds", *SMALL, "--seeds", "5", "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert set(said) == {"report", "claims", "skipped"}

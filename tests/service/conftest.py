@@ -115,7 +115,13 @@ def serving(app: Router) -> Iterator[httpx.Client]:
     """The application on a real port, in a thread, with its start and stop."""
     server = uvicorn.Server(
         uvicorn.Config(
-            app, http=JoinedProtocol, ws="none", port=0, log_config=None, proxy_headers=False
+            app,
+            http=JoinedProtocol,
+            ws="none",
+            port=0,
+            log_config=None,
+            proxy_headers=False,
+            timeout_graceful_shutdown=3,  # a browser may still read a live page
         )
     )
     listener = socket.create_server(("127.0.0.1", 0))

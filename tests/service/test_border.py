@@ -285,14 +285,15 @@ def test_a_server_without_noise_stops_and_says_why(
         raise NoiseFailed("no noise")
 
     settings = local_settings(tmp_path, model=POOLED)
-    with serving(local_app(settings)[0]) as client:
-        monkeypatch.setattr(Library, "draw", draw)
+    app, _ = local_app(settings)
+    monkeypatch.setattr(Library, "draw", draw)
+    with serving(app) as client:
         answers = []
         for number in range(60):
             past = {"id": str(number), "user": "ann", "reward": 1.0, "features": [0.5] * DIM}
             sent = client.post("/v1/observations", headers=HEADERS, json={"observations": [past]})
             answers.append(sent.text)
-        assert client.get("/readyz").status_code == 503, answers
+        assert client.get("/readyz").status_code == 503, (answers, client.get("/healthz").text)
     monkeypatch.undo()
     node = local_node(settings)
     assert node.books.messages() == {}

@@ -34,8 +34,9 @@ def warm(name: str, given: Given) -> None:
 
 
 def _words(given: Given) -> dict[str, Parameter]:
-    """Parameters that are numbers do not decide which kernels there are."""
-    return {key: value for key, value in given.items() if isinstance(value, str | bool)}
+    """Parameters that are numbers, and a plan, do not decide which kernels there are."""
+    chosen = {key: value for key, value in given.items() if isinstance(value, str | bool)}
+    return {key: value for key, value in chosen.items() if key != "plan"}
 
 
 def _kernels_of(name: str, given: Given) -> str:

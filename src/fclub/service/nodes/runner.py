@@ -115,6 +115,7 @@ class Runner:
         assert self.failure is not None
         if not self.failure.done():
             self.failure.set_exception(error)
+            self.failure.exception()  # looked at: asyncio would log its words, which may be data
             reason = error.__cause__ if isinstance(error.__cause__, NoiseFailed) else error
             self.monitor.event("failed", logging.ERROR, error=type(reason).__name__)
         waiting, self._storing, self._waiting = self._storing + self._waiting, [], []
