@@ -33,7 +33,7 @@ def someone_watches() -> bool:
 @app.command("demo", epilog="Example: fclub demo --rounds 20000 --no-open")
 def demo(
     rounds: Annotated[int, typer.Option(help="Visits per simulation.")] = 100_000,
-    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 5,
     jobs: Annotated[int | None, typer.Option(help="Simulations at a time. One per core.")] = None,
     out: Annotated[str, typer.Option(help="Folder for results and the report.")] = "out/demo",
     show: Annotated[
