@@ -136,7 +136,7 @@ class Drill:
             items = own if rng.random() < 0.5 else None
             user, reward = f"u{rng.integers(USERS_PER_SERVER)}", float(rng.integers(2))
             try:
-                shown = await client.recommend(user, items)
+                shown = await client.recommend(user, items, exclude_seen=False)
                 self.attempted[name] = self.attempted.get(name, 0) + 1
                 await client.feedback(shown.decision, reward)
                 self.promised[name][shown.decision] = reward

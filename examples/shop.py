@@ -20,7 +20,7 @@ def features(rng: random.Random) -> list[float]:
 
 def main(url: str, token: str, visits: int = 100) -> None:
     rng, bought = random.Random(1), 0
-    articles = {f"article-{k}": features(rng) for k in range(50)}
+    articles = {f"article-{k}": features(rng) for k in range(200)}
     with Client(url, token) as client:
         client.put_items(articles)
         for _ in range(visits):

@@ -160,7 +160,7 @@ class Client(_Settings):
         items: Offer = None,
         *,
         exclude: Sequence[str] = (),
-        exclude_seen: bool = False,
+        exclude_seen: bool | None = None,
     ) -> Recommendation:
         """The item to show, of those offered; without `items`, of the whole catalogue."""
         wishes = {"exclude": list(exclude), "exclude_seen": exclude_seen}
@@ -173,7 +173,7 @@ class Client(_Settings):
         items: Offer = None,
         *,
         exclude: Sequence[str] = (),
-        exclude_seen: bool = False,
+        exclude_seen: bool | None = None,
     ) -> Several:
         """The best items, best first, at most `count`; each has a decision of its own."""
         wishes = {"count": count, "exclude": list(exclude), "exclude_seen": exclude_seen}
@@ -298,7 +298,7 @@ class AsyncClient(_Settings):
         items: Offer = None,
         *,
         exclude: Sequence[str] = (),
-        exclude_seen: bool = False,
+        exclude_seen: bool | None = None,
     ) -> Recommendation:
         """The item to show, of those offered; without `items`, of the whole catalogue."""
         wishes = {"exclude": list(exclude), "exclude_seen": exclude_seen}
@@ -311,7 +311,7 @@ class AsyncClient(_Settings):
         items: Offer = None,
         *,
         exclude: Sequence[str] = (),
-        exclude_seen: bool = False,
+        exclude_seen: bool | None = None,
     ) -> Several:
         """The best items, best first, at most `count`; each has a decision of its own."""
         wishes = {"count": count, "exclude": list(exclude), "exclude_seen": exclude_seen}

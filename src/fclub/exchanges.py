@@ -205,7 +205,8 @@ def _rows(items: Items) -> list[dict[str, Any]]:
 
 
 def _visit(user: str, items: Offer, **wishes: Any) -> dict[str, Any]:
-    body = {"user": user} | {key: value for key, value in wishes.items() if value or key == "count"}
+    given = {key: value for key, value in wishes.items() if value not in (None, [])}
+    body = {"user": user} | given
     if items is None:
         return body
     offered = _rows(items) if isinstance(items, Mapping) else list(items)

@@ -50,7 +50,7 @@ class Shop:
             sql = "SELECT id, item FROM decisions WHERE row = ? ORDER BY id"
             found = self.store.reader.execute(sql, (row,)).fetchall()
             assert [one[:2] for one in self.decisions.of_user(row)] == found
-            assert self.decisions.items_of(row) == {item for _, item in found}
+            assert self.decisions.items_of(row, 0.0) == {item for _, item in found}
 
     def left(self) -> list[int]:
         """Rows of the tables without a decision, which there should never be."""

@@ -117,13 +117,13 @@ def loop(tmp_path: Path) -> LocalSettings:
 
 def _use(client: httpx.Client, shop: Client) -> None:
     shop.put_items({"a": [1.0, 0, 0, 0], "b": [0, 1.0, 0, 0], "c": [0, 0, 1.0, 0]})
-    first = shop.recommend("ann")
+    first = shop.recommend("ann", exclude_seen=False)
     shop.put_items({"b": [0, 0.5, 0, 0], "d": [0, 0, 0, 1.0]})
-    second = shop.recommend("ann", exclude=["c"])
+    second = shop.recommend("ann", exclude=["c"], exclude_seen=False)
     shop.delete_item("a")
-    third = shop.recommend("bob", ["b", "d"])
+    third = shop.recommend("bob", ["b", "d"], exclude_seen=False)
     fourth = shop.recommend("bob", {"own": [0.1, 0.2, 0.3, 0.4], "b": [0, 0.5, 0, 0]})
-    several = shop.recommend_several("bob", 3)
+    several = shop.recommend_several("bob", 3, exclude_seen=False)
     unseen = shop.recommend_several("ann", 2, {"x": [0.5, 0, 0, 0], "y": [0, 0.5, 0, 0]}, exclude=["y"])
     for one in (first, second, third, fourth, *several, *unseen):
         shop.feedback(one.decision, 1.0)

@@ -51,7 +51,7 @@ def test_rewards_are_told_and_answered_in_their_unit(tmp_path: Path) -> None:
         data = shop.user_data("ann")
         assert data["reward_range"] == [1.0, 5.0]
         assert [one["reward"] for one in data["decisions"]] == [4.0]
-        assert data["past"] == [{"id": "x", "reward": 2.0}]
+        assert data["past"] == [{"id": "x", "reward": 2.0, "item": None}]
         body = {
             "user": "ann",
             "items": [{"id": k, "features": x} for k, x in ITEMS.items()],

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fclub import AsyncClient, Client
+from fclub.cli.features import app as features_app
 from fclub.cli.import_ import app
 from fclub.client import Observation, Ranked
 from fclub.errors import InvalidFile, InvalidInput, RequestFailed
@@ -26,7 +27,7 @@ from fclub.service.serve import local_app
 from fclub.service.settings import Http, Model
 from fclub.service.store import items_file
 
-from .conftest import DIM, HTTP, TOKEN, local_settings, offer, serving
+from .conftest import DIM, HTTP, TOKEN, local_settings, offer, serving, wait_for
 
 
 def stock(count: int, seed: int = 0) -> dict[str, list[float]]:
@@ -121,26 +122,26 @@ def test_items_by_id_are_as_good_as_with_their_features(shop: Client) -> None:
     shop.put_items(items)
     for t in range(30):
         own = shop.recommend("ann", items)
-        known = shop.recommend("ann", list(items))
-        every = shop.recommend("ann")
+        known = shop.recommend("ann", list(items), exclude_seen=False)
+        every = shop.recommend("ann", exclude_seen=False)
         assert own.item == known.item == every.item
         assert (own.index, known.index) == (int(own.item[5:]),) * 2
         shop.feedback(own.decision, float(t % 2))
         few = ["item-3", "item-5"]
-        assert shop.recommend("ann", few).item in few
+        assert shop.recommend("ann", few, exclude_seen=False).item in few
 
 
 def test_several_answers_are_the_best_and_each_takes_a_reward(shop: Client) -> None:
     items = stock(9)
     shop.put_items(items)
     for t in range(10):
-        shop.feedback(shop.recommend("ann").decision, float(t % 2))
+        shop.feedback(shop.recommend("ann", exclude_seen=False).decision, float(t % 2))
     for asked in (items, list(items), None):
-        shown = shop.recommend_several("ann", 4, asked)
+        shown = shop.recommend_several("ann", 4, asked, exclude_seen=False)
         assert len({one.decision for one in shown}) == len({one.item for one in shown}) == 4
         scores = [one.score for one in shown]
         assert scores == sorted(scores, reverse=True)
-        assert shown[0].item == shop.recommend("ann", asked).item
+        assert shown[0].item == shop.recommend("ann", asked, exclude_seen=False).item
     assert all(shop.feedback(one.decision, 1.0) for one in shown)
     assert shop.request("GET", "/v1/users/ann")["observations"] == 14
     assert len(shop.recommend_several("bob", 20)) == 9
@@ -162,17 +163,85 @@ def test_items_are_excluded_by_id_and_when_they_were_seen(shop: Client) -> None:
     shop.put_items(items)
     seen: list[str] = []
     for _ in range(3):
-        shown = shop.recommend_several("ann", 2, exclude_seen=True)
+        shown = shop.recommend_several("ann", 2)
         seen += [one.item for one in shown]
     assert sorted(seen) == sorted(items)
     for asked in (items, list(items), None):
         with pytest.raises(RequestFailed, match="nothing is left to show"):
             shop.recommend("ann", asked, exclude_seen=True)
         assert list(shop.recommend_several("ann", 2, asked, exclude_seen=True)) == []
-        best = shop.recommend("bob", asked).item
-        assert shop.recommend("bob", asked, exclude=[best, "unknown"]).item != best
+        best = shop.recommend("bob", asked, exclude_seen=False).item
+        others = shop.recommend("bob", asked, exclude=[best, "unknown"], exclude_seen=False)
+        assert others.item != best
+    assert list(shop.recommend_several("ann", 2, list(items))) == []
+    assert len(shop.recommend_several("ann", 2, items)) == 2, "these need not be the catalogue's"
     shop.forget("ann")
-    assert len(shop.recommend_several("ann", 6, exclude_seen=True)) == 6
+    assert len(shop.recommend_several("ann", 6)) == 6
+
+
+def test_what_a_user_is_reported_to_have_had_counts_as_seen(shop: Client) -> None:
+    shop.put_items(stock(4))
+    past = [
+        Observation("1", "ann", 1.0, item="item-0"),
+        Observation("2", "ann", 0.0, item="item-3"),
+        Observation("3", "ann", 0.0, features=stock(4)["item-1"]),
+        Observation("4", "bob", 0.0, item="item-2"),
+    ]
+    assert shop.observe(past) == [True] * 4
+    assert {one.item for one in shop.recommend_several("ann", 9)} == {"item-1", "item-2"}
+    assert len(shop.recommend_several("ann", 9, exclude_seen=False)) == 4
+    shop.forget("ann")
+    assert len(shop.recommend_several("ann", 9)) == 4
+
+
+def test_what_was_seen_may_return_after_a_time(tmp_path: Path) -> None:
+    days = 2e-6  # a sixth of a second
+    settings = local_settings(tmp_path, seen_days=days)
+    with serving(local_app(settings)[0]) as client, Client(str(client.base_url), TOKEN) as shop:
+        shop.put_items(stock(3))
+        shop.observe([Observation("1", "ann", 1.0, item="item-0")])
+        first = shop.recommend_several("ann", 9)
+        wait_for(lambda: len(shop.recommend_several("ann", 9)) == 3)
+    assert len(first) in (2, 3)
+
+
+def test_nobody_is_shown_what_they_have_imported(tmp_path: Path) -> None:
+    """Films as the tutorial makes, serves and imports them: none of 600 is of the user's past."""
+    ratings, items, log = (tmp_path / name for name in ("ratings.csv", "items.csv", "log.csv"))
+    rng = np.random.default_rng(0)
+    rated = [
+        f"{user},{film},{1 + int(rng.integers(5))}"
+        for user in range(60)
+        for film in rng.choice(80, 40, replace=False)
+    ]
+    ratings.write_text("\n".join(["userId,movieId,rating", *rated]))
+    words = [ratings, "--dim", DIM, "--size", 80, "--out", items, "--log", log]
+    done = CliRunner().invoke(features_app, [*map(str, words)])
+    assert done.exit_code == 0, done.output
+    dim, constant = items_file.shape_of_items(items)
+    settings = local_settings(
+        tmp_path,
+        model=Model(dim=dim, constant=constant),
+        http=Http(tokens=HTTP.tokens),
+        catalogue=str(items),
+    )
+    with serving(local_app(settings)[0]) as client:
+        code, told = run_import(log, "--url", client.base_url, "--token", TOKEN)
+        assert code == 0
+        assert told["learned"] > 600
+        lines = [line.split(",") for line in log.read_text().splitlines()]
+        user, item = (lines[0].index(name) for name in ("user", "item"))
+        past = {(line[user], line[item]) for line in lines[1:]}
+        names = sorted({name for name, _ in past})
+        visits = [{"user": name, "count": 10} for name in names]
+        answer = client.post("/v1/recommend/batch", json={"requests": visits}).json()["results"]
+        shown = [
+            (name, one["item"])
+            for name, result in zip(names, answer, strict=True)
+            for one in result["result"]["shown"]
+        ]
+    assert len(shown) == 600
+    assert sum(pair in past for pair in shown) == 0
 
 
 @pytest.mark.parametrize(
@@ -285,10 +354,13 @@ def test_past_data_count_once_and_are_one_state_with_live_ones(shop: Client, tmp
         ]
     data = shop.user_data("ann")
     assert data["statistics"]["observations"] == 2
-    assert data["past"] == [{"id": "1", "reward": 1.0}, {"id": "2", "reward": 0.0}]
+    assert data["past"] == [
+        {"id": "1", "reward": 1.0, "item": "a"},
+        {"id": "2", "reward": 0.0, "item": None},
+    ]
     bob = shop.user_data("bob")
     assert (bob["statistics"]["observations"], bob["past"]) == (0, [])
-    shop.feedback(shop.recommend("ann").decision, 1.0)
+    shop.feedback(shop.recommend("ann", exclude_seen=False).decision, 1.0)
     assert shop.forget("ann").observations == 3
     assert shop.observe(past[:1]) == [True]
 
@@ -313,6 +385,7 @@ def test_the_same_of_an_async_client(client: httpx.Client) -> None:
             one = await shop.recommend("ann", exclude=["item-0"])
             assert one.item in {"item-1", "item-2", "item-3"}
             assert len(await shop.recommend_several("ann", 9, exclude_seen=True)) == 3
+            assert len(await shop.recommend_several("ann", 9)) == 0
             assert await shop.observe([Observation("x", "ann", 1.0, item="item-1")]) == [True]
 
     asyncio.run(use())

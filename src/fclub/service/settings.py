@@ -173,6 +173,9 @@ class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     feedback: Feedback = Feedback()
     keep_decisions_days: Seconds = 90.0
     """Feedback on an older decision is answered with 404."""
+    seen_days: Seconds | None = None
+    """Days after which an item that a user has seen may be shown again; unset: never, as far back as
+    decisions are kept."""
     refuse_forgotten_days: Annotated[float, Meta(ge=0)] = 0.0
     """How long imports for a user who was forgotten are refused; a keyed hash of the name is kept."""
 

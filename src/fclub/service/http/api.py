@@ -32,14 +32,23 @@ class RecommendRequest(Told, frozen=True):
     """`items` with their features, or ids of the catalogue, or nothing: then all of the catalogue.
 
     With `count` the answer is a list of the best, best first. `exclude` leaves items out by id, and
-    `exclude_seen` those that this user was shown before, as far as decisions are kept.
+    `exclude_seen` those that this user has seen: was shown, as far as decisions are kept, or has in its
+    reported observations. Unless it says otherwise, that holds for items of the catalogue and not for
+    those that come with their features.
     """
 
     user: User
     items: Annotated[list[Item | ItemId], Meta(min_length=1)] | None = None
     count: Annotated[int, Meta(ge=1)] | None = None
     exclude: list[ItemId] = []
-    exclude_seen: bool = False
+    exclude_seen: bool | None = None
+
+    @property
+    def unseen(self) -> bool:
+        """Whether what the user has seen is left out."""
+        if self.exclude_seen is None:
+            return self.items is None or isinstance(self.items[0], str)
+        return self.exclude_seen
 
 
 class Somebody(msgspec.Struct, frozen=True):
@@ -242,8 +251,11 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class PastReward(msgspec.Struct, frozen=True):
+    """`item` is null where the observation came with features."""
+
     id: str
     reward: float
+    item: str | None
 
 
 class UserData(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
@@ -20,6 +21,7 @@ from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
 from fclub.service.store.catalogue import Offer
 from fclub.service.store.decisions import Offered, coin_of
+from fclub.service.store.forgotten import DAY
 from fclub.service.store.offers import Own, Part, Whole, encode_offer
 
 LARGE = 5_000
@@ -42,7 +44,7 @@ def features_of(rows: list[list[float]], dim: int) -> Matrix:
 
 def _has_more(entry: api.RecommendRequest) -> bool:
     """Whether there is more to do than to choose one of the items that are given."""
-    filtered = bool(entry.exclude) or entry.exclude_seen
+    filtered = bool(entry.exclude) or entry.unseen
     return entry.items is None or entry.count is not None or filtered
 
 
@@ -53,6 +55,7 @@ class Chooser:
         self.node, self.runner = node, runner
         self.dim, self.max_items = settings.model.dim, settings.http.max_items
         self.rewards = settings.model.rewards
+        self.seen_days = settings.seen_days
 
     def at_once(self, entry: api.RecommendRequest) -> api.Recommended | None:
         """One of the items that are given; None, and nothing is done, if there is more to do."""
@@ -92,14 +95,14 @@ class Chooser:
         if not _has_more(entry):
             return self._one(entry)
         self._check_size(entry)
-        if entry.exclude_seen:
+        if entry.unseen:
             # What was shown a moment ago has to be on disk before it can be read.
             await self.runner.commit()
         offer = self._offer(entry.items)
         if entry.exclude:
             offer = self._without(offer, entry.exclude)
-        if entry.exclude_seen:
-            offer = self._without(offer, self.node.decisions.items_of(row))
+        if entry.unseen:
+            offer = self._without(offer, self._seen(row))
         if not offer.there.any():
             return api.Several([], (self.rewards.low, self.rewards.high))
         shown = await self._best(offer, entry.user, entry.count or 1)
@@ -107,6 +110,11 @@ class Chooser:
             return api.Several(shown, (self.rewards.low, self.rewards.high))
         (one,) = shown
         return api.Recommended(one.decision, one.item, one.index)
+
+    def _seen(self, row: int) -> set[str]:
+        """What the user was shown or is reported to have had, unless that may return by now."""
+        since = 0.0 if self.seen_days is None else time.time() - DAY * self.seen_days
+        return self.node.decisions.items_of(row, since) | self.node.past.items_of(row, since)
 
     def _offer(self, items: list[api.Item | str] | None) -> Offer:
         if items is None:

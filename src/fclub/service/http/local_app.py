@@ -248,8 +248,8 @@ class LocalService:
             reward_range=self.settings.model.reward,
             decisions=[self._shown(*stored) for stored in decisions],
             past=[
-                api.PastReward(key, self.rewards.from_model(reward))
-                for key, reward in self.node.past.of_user(row)
+                api.PastReward(key, self.rewards.from_model(reward), item)
+                for key, reward, item in self.node.past.of_user(row)
             ],
         )
 

@@ -111,4 +111,5 @@ class Shop:
         else:
             x = as_features(entry.features, self.dim)
         reward = self.rewards.to_model(entry.reward)
-        return api.Learned(self.node.rewards.learn_past(entry.id, entry.user, x.copy(), reward))
+        told = entry.id, entry.user, x.copy(), reward, entry.item
+        return api.Learned(self.node.rewards.learn_past(*told))

@@ -70,7 +70,8 @@ def learn_offline(store: Path, observations: Iterable[Observation]) -> list[bool
                 if x is None:
                     raise InvalidInput(f"there is no item {one.item!r} in the catalogue", one.item)
                 reward = rewards.to_model(one.reward)
-                results.append(node.rewards.learn_past(one.id, one.user, x.copy(), reward))
+                learned = node.rewards.learn_past(one.id, one.user, x.copy(), reward, one.item)
+                results.append(learned)
             except FclubError as error:
                 results.append(error)
             if len(results) % COMMIT_EVERY == 0:

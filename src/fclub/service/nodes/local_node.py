@@ -547,8 +547,12 @@ class Rewards:
         self.node.decisions.reward(key, reward, self.journal.changes)
         return True
 
-    def learn_past(self, key: str, user: str, x: Vector, reward: float) -> bool:
+    def learn_past(
+        self, key: str, user: str, x: Vector, reward: float, item: str | None = None
+    ) -> bool:
         """Learn from an observation made elsewhere; False if that of this id is known already.
+
+        An `item` of the catalogue counts as seen by the user from now on.
 
         Once this store was old, another copy of it may have learned and released the same before; and
         so may this one, if the user was forgotten since. The user is there whatever becomes of the
@@ -562,7 +566,7 @@ class Rewards:
         gone = self.node.names_forgotten.find(user)
         again = gone is not None and gone.never_released
         self._learn(NEVER if again else 0, row, x, reward)
-        self.node.past.add(key, row, reward, self.journal.changes)
+        self.node.past.add(key, row, reward, item, self.journal.changes)
         return True
 
     def expect(self, user: str) -> int:

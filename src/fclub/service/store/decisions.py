@@ -295,9 +295,9 @@ class Decisions:
         found = {one[0]: one for one in self._by_user.select(columns, row)}
         return [found[key] for key in sorted(found)]
 
-    def items_of(self, row: int) -> set[str]:
-        """What the user was shown, as far as decisions are kept and on disk."""
-        return {item for (item,) in self._by_user.select("item", row)}
+    def items_of(self, row: int, since: float) -> set[str]:
+        """What the user was shown since a time, as far as decisions are kept and on disk."""
+        return {item for item, made in self._by_user.select("item, made", row) if made >= since}
 
     def delete_user(self, row: int, changes: Changes) -> None:
         """Forget all decisions of a user."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 from fclub.service.store.store import Changes, Store
 
 
 class Past:
     """Observations made elsewhere: ids that the application gave, the user's row and the reward.
+
+    Also which item of the catalogue it was, if one, and when the observation was reported.
 
     An id on its way to the disk cannot be read yet: it is kept until its changes are committed.
     """
@@ -23,14 +27,20 @@ class Past:
         found: tuple[int, float] | None = self._store.reader.execute(sql, (key,)).fetchone()
         return found
 
-    def add(self, key: str, row: int, reward: float, changes: Changes) -> None:
+    def add(self, key: str, row: int, reward: float, item: str | None, changes: Changes) -> None:
         self._fresh[key] = row, reward
         changes.past.append(key)
-        changes.write("INSERT OR REPLACE INTO past VALUES (?, ?, ?)", key, row, reward)
+        sql = "INSERT OR REPLACE INTO past VALUES (?, ?, ?, ?, ?)"
+        changes.write(sql, key, row, reward, item, time.time())
 
-    def of_user(self, row: int) -> list[tuple[str, float]]:
-        """Ids and rewards of a user's observations."""
-        sql = "SELECT id, reward FROM past WHERE row = ? ORDER BY id"
+    def items_of(self, row: int, since: float) -> set[str]:
+        """Items of the catalogue in observations of a user, on disk and reported since a time."""
+        sql = "SELECT item FROM past WHERE row = ? AND told >= ? AND item IS NOT NULL"
+        return {item for (item,) in self._store.reader.execute(sql, (row, since))}
+
+    def of_user(self, row: int) -> list[tuple[str, float, str | None]]:
+        """Ids, rewards and items of a user's observations."""
+        sql = "SELECT id, reward, item FROM past WHERE row = ? ORDER BY id"
         return self._store.reader.execute(sql, (row,)).fetchall()
 
     def committed(self, changes: Changes) -> None:

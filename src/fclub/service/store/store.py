@@ -49,7 +49,8 @@ CREATE INDEX offers_by_version ON offers (version);
 CREATE TABLE items (id TEXT PRIMARY KEY, features BLOB NOT NULL, since INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE former (id TEXT, since INTEGER, until INTEGER NOT NULL, features BLOB NOT NULL,
                      PRIMARY KEY (id, since)) WITHOUT ROWID;
-CREATE TABLE past (id TEXT PRIMARY KEY, row INTEGER NOT NULL, reward REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE past (id TEXT PRIMARY KEY, row INTEGER NOT NULL, reward REAL NOT NULL, item TEXT,
+                   told REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX past_by_row ON past (row);
 CREATE TABLE sent (sequence INTEGER PRIMARY KEY, made REAL NOT NULL, kind TEXT NOT NULL,
                    clusters INTEGER NOT NULL, observations INTEGER NOT NULL, body TEXT NOT NULL,
