@@ -26,8 +26,7 @@ ALONE: dict[str, tuple[str, dict[str, Any]]] = {
     "linucb": ("linucb", {}),
     "club": ("club", {}),
     "shrunk": ("shrunk", {}),
-    "clusters": ("fclub-plus", {"share": False}),
-    "types": ("fclub-plus", {"share": False, "few": 0}),
+    "types": ("fclub-plus", {"share": False}),
     "private alone": ("cdp-fclub-plus", {"share": False}),
     "own data": ("cdp-population", {"share": False}),
 }

@@ -87,8 +87,8 @@ def test_an_assignment_needs_both_sides(entry: str) -> None:
     [
         ("fclub-plus", {"share": "no"}),
         ("fclub-plus", {"share": None}),
-        ("fclub-plus", {"prior": "1"}),
-        ("fclub-plus", {"prior": True}),
+        ("fclub-plus", {"ratio": "2"}),
+        ("fclub-plus", {"ratio": True}),
         ("cdp-fclub-plus", {"level": 2}),
         ("fclub-dc", {"sparse": "no"}),
     ],

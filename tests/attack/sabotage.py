@@ -18,9 +18,9 @@ from fclub.core.types import Floats
 from fclub.privacy.noise import DiscreteNoise
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.messages import Message
-from fclub.protocol.plus.family import PlusFamily
 from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Digest
+from fclub.protocol.plus.private import StreamFamily
 from fclub.protocol.plus.slots import SlotReleases
 from fclub.protocol.plus.type_messages import Release
 from fclub.protocol.plus.user_local import UserLocal
@@ -176,8 +176,8 @@ def forgone_slots_not_charged(patch: pytest.MonkeyPatch) -> None:
 
 def raw_partition(patch: pytest.MonkeyPatch) -> None:
     """Level `transcript` is claimed, and users are added up by clusters of raw data."""
-    rules: Any = vars(PlusFamily)["rules"].func
-    patch.setattr(PlusFamily, "rules", property(lambda self: replace(rules(self), separate=False)))
+    rules: Any = vars(StreamFamily)["rules"].func
+    patch.setattr(StreamFamily, "rules", property(lambda self: replace(rules(self), separate=False)))
 
 
 def ordered_by_rewards(patch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,10 @@ def test_every_owner_has_its_own() -> None:
 
 
 def test_a_value_has_the_type_of_the_default() -> None:
-    entries = ["env.path=2024", "env.users=12", "fclub-plus.share=false", "fclub-plus.prior=1"]
+    entries = ["env.path=2024", "env.users=12", "fclub-plus.share=false", "fclub-plus.ratio=2"]
     environment, policies = parse_parameters(entries, ["fclub-plus"], "ratings")
     assert environment == {"path": "2024", "users": 12}
-    assert policies == {"fclub-plus": {"share": False, "prior": 1.0}}
+    assert policies == {"fclub-plus": {"share": False, "ratio": 2.0}}
 
 
 def test_help_begins_with_a_capital_but_keeps_greek_letters() -> None:

@@ -15,7 +15,7 @@ from fclub.protocol.seam import Place, Shape
 
 DIM, HALF, USERS = 3, float(np.sqrt(0.5)), 12
 PARAMETERS: dict[str, dict[str, Any]] = {
-    "fclub-plus": {"few": 5, "types": 4, "ratio": 1.3},
+    "fclub-plus": {"types": 4, "ratio": 1.3},
     "cdp-fclub-plus": {"few": 5, "types": 4, "ratio": 1.3, "slots": 6},
 }
 
@@ -107,7 +107,8 @@ class Alone:
 
     @property
     def inside(self) -> Any:
-        return self.server.server
+        """The server of types, where it has grown out of one of clusters."""
+        return getattr(self.server, "server", self.server)
 
     def twin_of(self, other: Alone) -> Alone:
         """Continue from the state of another one, which has the same parameters."""

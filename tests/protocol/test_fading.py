@@ -17,7 +17,6 @@ from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoNoise
 from fclub.protocol.families import make_family
 from fclub.protocol.link import InProcessLink
-from fclub.protocol.plus.growing import GrowingLocal
 from fclub.protocol.plus.messages import decode
 from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.seam import Place, Shape
@@ -106,8 +105,7 @@ def observed(server: Any, times: int) -> Items:
 
 def test_a_live_server_has_types_from_its_first_user_on() -> None:
     server = live_server()
-    assert isinstance(server, GrowingLocal)
-    assert isinstance(server.server, TypeLocal)
+    assert isinstance(server, TypeLocal)
     observed(server, 30)
     bound = server.bound(1)
     assert server.theta[1, :-1] == pytest.approx(bound.theta[:-1])
@@ -117,7 +115,7 @@ def test_a_live_server_has_types_from_its_first_user_on() -> None:
 def test_a_reward_that_replaces_another_counts_like_an_average_observation() -> None:
     server = live_server()
     x = observed(server, 30)
-    types = server.server
+    types = server
     row, before = 29 % 3, (types.users.moment.copy(), types.people.recent.moment.copy())
     server.replace(row, x, 1.0, 0.0)
     weight = mean_weight(10, keep_share(HALF_LIFE))
@@ -129,22 +127,21 @@ def test_nothing_is_left_of_a_forgotten_user() -> None:
     server = live_server()
     observed(server, 30)
     server.forget(2)
-    assert not server.server.people.recent.gram[2].any()
-    assert server.server.people.recent.gram[1].any()
+    assert not server.people.recent.gram[2].any()
+    assert server.people.recent.gram[1].any()
 
 
 def test_what_was_kept_before_fading_counts_in_full_at_first() -> None:
     """A store made without it is opened with it, and the other way round."""
     plain, fading = live_server(0.0), live_server()
-    plain.few = 0
     plain.add_user()
     observed(plain, 30)
     fading.add_user()
     fading.restore(*plain.state())
-    assert np.array_equal(fading.server.people.recent.gram, plain.server.users.gram)
+    assert np.array_equal(fading.people.recent.gram, plain.users.gram)
     observed(fading, 30)
     plain.restore(*fading.state())
-    assert np.array_equal(plain.server.users.gram, fading.server.users.gram)
+    assert np.array_equal(plain.users.gram, fading.users.gram)
 
 
 def test_streams_of_one_user_do_not_fade() -> None:

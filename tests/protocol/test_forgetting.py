@@ -17,9 +17,7 @@ from fclub.protocol.families import make_family
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, read_statistics
 from fclub.protocol.numbering import Numbering
-from fclub.protocol.plus.growing import GrowingLocal
-from fclub.protocol.plus.type_local import TypeLocal
-from fclub.protocol.plus.type_messages import read_sums, read_values
+from fclub.protocol.plus.split_messages import read_told
 from fclub.protocol.seam import LocalServer, Place, Shape
 
 DIM, HALF = 3, float(np.sqrt(0.5))
@@ -85,9 +83,8 @@ def is_close(one: Statistics, other: Statistics) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
-def test_the_next_sums_of_a_cluster_are_without_the_user(name: str) -> None:
-    alone = Alone(name)
+def test_the_next_sums_of_a_cluster_are_without_the_user() -> None:
+    alone = Alone("cdp-fclub-plus")
     for _ in range(30):
         alone.observe(0)
         alone.observe(1)
@@ -122,12 +119,10 @@ def test_one_sum_for_all_keeps_what_it_has_released_and_gets_no_more_of_the_user
 
 
 def test_the_next_sums_by_type_are_without_the_user() -> None:
-    alone = Alone("fclub-plus", few=1)
+    alone = Alone("fclub-plus")
     for _ in range(20):
         alone.observe(0)
         alone.observe(1)
-    assert isinstance(alone.server, GrowingLocal)
-    assert isinstance(alone.server.server, TypeLocal)
     bound, items = alone.server.bound(1), np.column_stack([np.eye(2) / 2, [HALF, HALF]])
     spread = np.sqrt(np.einsum("ki,ij,kj->k", items, bound.inverse, items))
     best = np.argmax(items @ bound.theta + bound.radius * spread)
@@ -137,14 +132,13 @@ def test_the_next_sums_by_type_are_without_the_user() -> None:
     for _ in range(60):
         alone.observe(1)
     last: Any = alone.link.sent[-1]
-    shape = last.types, DIM
-    sums = read_sums(read_values(last.sums, *shape), *shape)
+    sums = read_told(last.sums, len(last.ids), DIM).sums
     assert round(float(sums.visits.sum())) == round(float(sums.scalars[2])) <= 80
     assert float(sums.scalars[0]) == 1.0
 
 
 def test_a_type_server_that_has_told_nothing_has_released_nothing() -> None:
-    assert Alone("fclub-plus", few=1).server.forget(0) == 0
+    assert Alone("fclub-plus").server.forget(0) == 0
 
 
 def test_the_printed_algorithm_says_that_it_cannot() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.protocol.test_seam import HALF, Live
@@ -12,7 +14,6 @@ from fclub.privacy.noise import SeededNoise
 from fclub.protocol.families import make_family
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.plus.growing import GrowingUsers
-from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.plus.user_local import UserLocal
 from fclub.protocol.seam import (
     CHANGE,
@@ -71,28 +72,33 @@ def test_a_clock_tells_at_how_many_observations(name: str) -> None:
     assert server.outlook.at is not None
     assert server.outlook.at > server.outlook.now
     for one in server.overview():
-        assert one.kind == CLUSTER
+        assert one.kind == (TYPE if name == "fclub-plus" else CLUSTER)
         assert one.known is not None
         assert 0.0 < one.known < 1.0
 
 
 def test_a_server_of_types_waits_for_enough_visits() -> None:
-    server = local("fclub-plus", few=2)
+    server = local("fclub-plus")
     for row in range(40):
         visit(server, row)
-    assert isinstance(server.server, TypeLocal)
     assert server.outlook == Outlook(OBSERVATIONS, 40, 4.0)
     types = server.overview()
     assert {one.kind for one in types} == {TYPE}
     assert sum(one.weight or 0.0 for one in types) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("few", [64, 0])
-@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
-def test_a_server_that_shares_nothing_says_so(name: str, few: int) -> None:
-    server = local(name, share=False, few=few)
+@pytest.mark.parametrize(
+    ("name", "parameters", "what"),
+    [
+        ("fclub-plus", {}, NOTHING),
+        ("cdp-fclub-plus", {"few": 64}, USERS),
+        ("cdp-fclub-plus", {"few": 0}, NOTHING),
+    ],
+)
+def test_a_server_that_shares_nothing_says_so(name: str, parameters: dict[str, Any], what: str) -> None:
+    server = local(name, share=False, **parameters)
     visit(server, 0)
-    assert server.outlook.what == (USERS if few and name == "cdp-fclub-plus" else NOTHING)
+    assert server.outlook.what == what
 
 
 def test_few_users_keep_to_themselves_and_many_wait_for_slots() -> None:

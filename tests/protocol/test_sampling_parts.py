@@ -20,7 +20,6 @@ from fclub.protocol.seam import Beginning
 
 EVENT = {"unit": "event", "first_release": 3, "release_ratio": 1.5}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "exact": ("fclub-plus", {"few": USERS}),
     "silent": ("cdp-fclub-plus", {"few": USERS}),
     "cdp": ("cdp-fclub-plus", EVENT | {"level": "cdp"}),
     "transcript": ("cdp-fclub-plus", EVENT | {"level": "transcript"}),
@@ -284,7 +283,7 @@ def test_each_observation_is_released_once_if_users_come_between_releases(kind: 
     assert one.hub.reported == events
 
 
-@pytest.mark.parametrize("kind", ["exact", *PRIVATE])
+@pytest.mark.parametrize("kind", PRIVATE)
 def test_a_session_that_begins_meanwhile_hears_twice(kind: str) -> None:
     """Of what was released so far, and of what follows."""
     one, server = sampled(kind)
@@ -306,9 +305,8 @@ def test_an_old_store_closes_its_streams_between_two_releases(kind: str) -> None
     assert server.releases.released.counts.sum() == 0
 
 
-@pytest.mark.parametrize("kind", ["exact", "silent"])
-def test_who_grows_meanwhile_learns_types_from_then_on(kind: str) -> None:
-    one, _ = sampled(kind)
+def test_who_grows_meanwhile_learns_types_from_then_on() -> None:
+    one, _ = sampled("silent")
     one.server.add_user()
     assert isinstance(one.server.server, TypeLocal)
     assert one.server.server.in_parts

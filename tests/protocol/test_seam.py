@@ -93,7 +93,7 @@ def test_servers_of_whole_users_have_slots() -> None:
 
 
 def test_servers_of_types_have_no_slots() -> None:
-    family = make_family("fclub-plus", SHAPE, {"few": 1})
+    family = make_family("fclub-plus", SHAPE, {})
     link = Recording(family)
     place = Place("0", link.uplink(0), NoNoise(), family.ledger(True), np.random.default_rng(0))
     assert family.local_server(place, family.users(3), live=False).slotted is None
@@ -202,7 +202,7 @@ def lone_server(name: str, parameters: dict[str, Parameter]) -> LocalServer:
 
 
 ROWS = [(name, QUICK.get(name, {})) for name in FAMILIES]
-ROWS += [("fclub-plus", {"few": 1}), ("cdp-fclub-plus", {}), ("cdp-fclub-plus", {"few": 1})]
+ROWS += [("cdp-fclub-plus", {}), ("cdp-fclub-plus", {"few": 1})]
 
 
 @pytest.mark.parametrize(("name", "parameters"), ROWS)
@@ -231,7 +231,8 @@ def test_another_reward_takes_the_place_of_an_assumed_one(
 @pytest.mark.parametrize("name", [n for n, preset in FAMILIES.items() if "centre" in preset.defaults])
 def test_an_estimate_is_of_rewards_as_they_are(name: str, constant: float | None) -> None:
     """Whether or not they were centred to be learned from."""
-    family = make_family(name, Shape(DIM, 8, constant), {"exploration": 0.0})
+    named = "type_exploration" if name == "fclub-plus" else "exploration"
+    family = make_family(name, Shape(DIM, 8, constant), {named: 0.0})
     place = Place(
         "0", InProcessLink(family.decode).uplink(0), NoNoise(), None, np.random.default_rng(0)
     )
@@ -257,7 +258,8 @@ def test_clocks_tell_the_same_time_after_a_save(name: str) -> None:
 def test_a_fingerprint_is_of_the_shape_and_the_constants(name: str) -> None:
     mark = json.dumps(make_family(name, SHAPE, {}).fingerprint())
     assert mark == json.dumps(make_family(name, SHAPE, {}).fingerprint())
-    other = {"ridge": 3.0} if "ridge" in FAMILIES[name].defaults else {"variance": 0.2}
+    others: dict[str, Parameter] = {"ridge": 3.0, "variance": 0.2, "types": 7}
+    other = dict([next((k, v) for k, v in others.items() if k in FAMILIES[name].defaults)])
     assert mark != json.dumps(make_family(name, SHAPE, other).fingerprint())
 
 

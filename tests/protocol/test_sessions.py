@@ -21,6 +21,7 @@ from fclub.protocol.messages import Message, write_id
 from fclub.protocol.plus.global_server import FROZEN
 from fclub.protocol.plus.messages import Digest, Shares
 from fclub.protocol.plus.slots import PERIOD
+from fclub.protocol.plus.split_messages import TypeNews, read_told
 from fclub.protocol.seam import Beginning, GlobalServer, LocalServer, Place, Shape
 
 DIM, HALF = 3, float(np.sqrt(0.5))
@@ -58,6 +59,8 @@ class Wire(InProcessLink):
     def others(self, server: int) -> bool:
         """Whether the last answer brought data of others, or of earlier stores."""
         last = self.down.get(server)
+        if isinstance(last, TypeNews):
+            return bool(read_told(last.sums, len(last.ids), DIM).sums.users.sum())
         return isinstance(last, Others) or (isinstance(last, Shares) and bool(last.present))
 
 
@@ -245,8 +248,8 @@ def test_a_paused_server_learns_and_says_nothing(name: str) -> None:
     assert pair.hub.reported > before[0]
 
 
-def test_a_server_that_grows_while_it_is_paused_stays_paused() -> None:
-    pair = Pair("fclub-plus", few=4)
+def test_a_server_of_types_that_is_paused_stays_paused() -> None:
+    pair = Pair("fclub-plus")
     pair.visit(40)
     pair.locals[0].pause()
     before = pair.link.communications.messages
@@ -265,14 +268,14 @@ def test_a_server_that_grows_while_it_is_paused_stays_paused() -> None:
 
 
 def test_clusters_of_an_earlier_session_cannot_be_named() -> None:
-    pair = Pair("fclub-plus")
+    pair = Pair("cdp-fclub-plus")
     pair.visit(30)
     with pytest.raises(InvalidMessage, match="earlier session"):
         pair.hub.receive(0, Digest(1, (write_id(FROZEN),), ()))
 
 
 def test_answers_to_an_earlier_session_are_not_waited_for() -> None:
-    pair = Pair("fclub-plus", few=4)
+    pair = Pair("cdp-fclub-plus")
     pair.visit(40, servers=(0,))
     pair.locals[0].begin(LOST)
     with pytest.raises(InvalidMessage):

@@ -1,5 +1,6 @@
-"""Servers with many users: types that all of them share, beside servers with few users."""
+"""Servers of types whose number adapts: how they learn them together, and what they refuse."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -9,114 +10,96 @@ from tests.protocol.two_kinds import DIM, HALF, check_saved, play, same_in_both_
 
 import fclub
 from fclub.config import Problem
-from fclub.core.plus.type_sums import OWN_INFORMATION, PEOPLE, VISITS, TypeSums
+from fclub.core.plus.split_sums import SplitSums
+from fclub.core.plus.type_sums import OWN_INFORMATION, PEOPLE, VISITS
 from fclub.environments.registry import make_environment
 from fclub.errors import InvalidMessage
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoNoise
 from fclub.protocol.families import make_family
 from fclub.protocol.link import InProcessLink
-from fclub.protocol.messages import PhaseStart
-from fclub.protocol.plus.global_server import PlusGlobal
-from fclub.protocol.plus.growing import GrowingLocal
-from fclub.protocol.plus.local_server import PlusLocal
+from fclub.protocol.messages import PhaseStart, read_id
 from fclub.protocol.plus.messages import Digest, Shares, decode
-from fclub.protocol.plus.type_local import TypeLocal
-from fclub.protocol.plus.type_messages import (
+from fclub.protocol.plus.split_global import SplitGlobal
+from fclub.protocol.plus.split_hub import REMEMBERED, Change, Splitter
+from fclub.protocol.plus.split_local import SplitLocal
+from fclub.protocol.plus.split_messages import (
     TypeDigest,
     TypeNews,
-    read_sums,
-    read_values,
-    to_bytes,
-    write_sums,
+    read_splits,
+    read_told,
+    write_splits,
 )
-from fclub.protocol.seam import Place, Shape
+from fclub.protocol.plus.type_messages import to_bytes
+from fclub.protocol.seam import Beginning, Place, Shape
 
-LIVE = {"few": 5, "types": 4, "ratio": 1.3}
+LIVE = {"types": 6, "ratio": 1.3}
 UNEQUAL = [0] * 30 + [1] * 4 + [2] * 30 + [3] * 5
 
 
 def unequal(**parameters: Any) -> fclub.Policy:
-    """Four servers with 30, 4, 30 and 5 users; those with more than 4 learn types."""
-    policy = make_policy("fclub-plus", few=4, types=6, **parameters)
+    """Four servers with 30, 4, 30 and 5 users."""
+    policy = make_policy("fclub-plus", types=6, **parameters)
     policy.start(Problem(len(UNEQUAL), 4, DIM, HALF), np.array(UNEQUAL), seed=3)
     return policy
 
 
-def test_a_server_with_more_than_few_users_learns_types() -> None:
-    kinds = [type(server) for server in unequal().servers.values()]
-    assert kinds == [TypeLocal, PlusLocal, TypeLocal, TypeLocal]
-
-
 @pytest.mark.parametrize("share", [True, False])
-@pytest.mark.parametrize(("users", "few"), [(60, 4), (21, 4), (60, 100)])
-def test_the_compiled_loop_equals_the_readable_one(share: bool, users: int, few: int) -> None:
-    """With types everywhere, with types on some servers, with types nowhere."""
-    parameters = {"few": few, "types": 5, "share": share}
-    trace = same_in_both_loops("fclub-plus", 600, users, **parameters)
+def test_the_compiled_loop_equals_the_readable_one(share: bool) -> None:
+    trace = same_in_both_loops("fclub-plus", 600, 60, types=5, share=share)
     assert (trace.communications["phases"][-1] > 0) == share
 
 
-def test_a_saved_federation_goes_on_as_if_nothing_had_happened(tmp_path: Any) -> None:
-    policy = unequal()
+@pytest.mark.parametrize("share", [True, False])
+def test_a_saved_federation_goes_on_as_if_nothing_had_happened(tmp_path: Any, share: bool) -> None:
+    policy = unequal(share=share)
     play(policy, 300)
     check_saved(policy, tmp_path / "saved.npz", 200)
 
 
-def test_all_servers_have_the_same_types_in_the_end() -> None:
-    """In a simulation everybody moves by everybody's sums; only the order of adding differs."""
+def test_two_kinds_of_users_are_found_by_all_servers() -> None:
     policy = unequal()
-    play(policy, 400)
-    first, *others = (s for s in policy.servers.values() if isinstance(s, TypeLocal))
+    play(policy, 3000)
+    hub = policy.hub
+    assert isinstance(hub, SplitGlobal)
+    first, *others = policy.servers.values()
+    assert hub.splitter.types >= 2
+    assert any(change.kind == "split" for change in hub.splitter.changes)
     for other in others:
+        assert other.types == first.types == tuple(hub.splitter.ids)
         for mine, its in zip(first.beliefs, other.beliefs, strict=True):
             assert mine == pytest.approx(its, rel=1e-6, abs=1e-9)
-    assert isinstance(policy.hub, PlusGlobal)
-    total, alone = policy.hub.types.total, [first, *others]
-    assert total.scalars[VISITS] == sum(server.sums.scalars[VISITS] for server in alone)
+    kinds = np.arange(len(UNEQUAL)) % 2
+    alike = [np.bincount(kinds[policy.labels_ == k]).max() for k in np.unique(policy.labels_)]
+    assert sum(alike) > 0.9 * len(UNEQUAL), "hardly a type has users of both kinds"
+    told = sum(round(s.sums.scalars[VISITS]) for s in policy.servers.values())
+    assert hub.reported == told == sum(map(hub.released_by, range(4)))
+    shown = hub.overview()
+    assert sum(k.observations for k in shown) == pytest.approx(told, abs=6)
+    assert hub.paid_by(0) == 1.0
+    assert not hub.missing
+    assert hub.next_phase is None
+    hub.limit(5)
+
+
+def test_a_server_alone_finds_them_as_well() -> None:
+    policy = unequal(share=False)
+    play(policy, 4000)
+    server = policy.servers[0]
+    assert len(server.types) >= 2
+    assert server.ids == []
+    assert (server.group_of < 0).all()
+    assert policy.hub.reported == 0
+    assert policy.hub.overview() == []
 
 
 def test_what_is_sent_grows_with_types_not_with_users() -> None:
     sizes = []
     for users in (100, 1000):
-        environment = make_environment("synthetic", users=users, clusters=3, servers=5, dim=4, items=5)
-        policy = make_policy("fclub-plus", types=5, few=10)
+        environment = make_environment("synthetic", users=users, clusters=1, servers=5, dim=4, items=5)
+        policy = make_policy("fclub-plus", types=2)
         sizes.append(fclub.simulate(policy, environment, 1000, seed=1).communications["bytes"][-1])
     assert sizes[1] <= sizes[0]  # with more users a first phase waits for more visits
-
-
-def test_a_server_with_few_users_knows_the_types_as_clusters_of_others() -> None:
-    policy = unequal()
-    play(policy, 500)
-    small, hub = policy.servers[1], policy.hub
-    assert isinstance(small, PlusLocal)
-    assert isinstance(hub, PlusGlobal)
-    assert len(small.outside.known) == len(hub.types.clusters())
-    for (statistics, noise, people), clusters in small.outside.known.values():
-        assert noise == 0.0
-        assert people == statistics.count
-        assert clusters == 3
-        assert np.trace(statistics.gram) <= statistics.count
-    told = sum(known.statistics.count for known, _ in small.outside.known.values())
-    assert told == pytest.approx(hub.types.total.scalars[VISITS], abs=6)
-    assert hub.reported == hub.released_by(1) + sum(hub.released_by(s) for s in (0, 2, 3))
-    assert sum(shown.observations for shown in hub.overview()) == pytest.approx(hub.reported, abs=6)
-
-
-def test_a_server_with_many_users_takes_nothing_from_clusters_of_others() -> None:
-    """Its types are those that it would have learned without the server with few users."""
-    with_few, without = unequal(), make_policy("fclub-plus", few=4, types=6)
-    server_of = np.array([s for s in UNEQUAL if s != 1])
-    without.start(Problem(len(server_of), 4, DIM, HALF), server_of, seed=3)
-    rng = np.random.default_rng(2)
-    for t in range(300):
-        user = int(rng.choice(np.flatnonzero(np.array(UNEQUAL) != 1)))
-        x = np.append(HALF * np.array([np.cos(t), np.sin(t)]), HALF)
-        with_few.update(user, x, float(t % 3 == 0))
-        without.update(user if user < 30 else user - 4, x, float(t % 3 == 0))
-    for server in (0, 2, 3):
-        pairs = zip(with_few.servers[server].beliefs, without.servers[server].beliefs, strict=True)
-        assert all(np.array_equal(a, b) for a, b in pairs)
 
 
 def test_newcomers_are_served_from_what_is_known_of_all() -> None:
@@ -125,18 +108,17 @@ def test_newcomers_are_served_from_what_is_known_of_all() -> None:
     server = policy.servers[0]
     row = server.add_user()
     assert row == 30
-    model = server.beliefs
     weights = np.exp(server.model.weights[0])
-    expected = weights[:-1] @ model.centres + weights[-1] * model.mean
+    expected = weights[:-1] @ server.beliefs.centres + weights[-1] * server.beliefs.mean
     found = server.theta[row]
     found[-1] -= 0.5 / HALF
     assert found == pytest.approx(expected / weights.sum(), abs=1e-9)
 
 
 def test_without_a_constant_estimates_are_told_as_they_are() -> None:
-    policy = make_policy("fclub-plus", few=4, types=6)
+    policy = make_policy("fclub-plus", types=6)
     policy.start(Problem(6, 1, DIM), np.zeros(6, dtype=np.int64), seed=3)
-    play(policy, 40)
+    play(policy, 200)
     liked = [user for user in range(6) if user % 2]
     first = policy.theta_[:, 0]
     assert first[liked].min() > first[[0, 2, 4]].max()
@@ -156,7 +138,7 @@ def live(servers: int = 2, **parameters: Any) -> tuple[list[Any], Any, list[Any]
     return made, hub, [link]
 
 
-def visit(servers: list[GrowingLocal], hub: PlusGlobal, rounds: int, users: int, seed: int = 0) -> None:
+def visit(servers: list[SplitLocal], hub: Any, rounds: int, users: int, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     for t in range(rounds):
         server, row = servers[t % len(servers)], int(rng.integers(users))
@@ -172,43 +154,29 @@ def visit(servers: list[GrowingLocal], hub: PlusGlobal, rounds: int, users: int,
             hub.advance()
 
 
-def test_a_live_server_that_grows_keeps_all_that_it_knows() -> None:
-    servers, hub, _ = live()
-    visit(servers, hub, 60, users=5)
-    assert all(isinstance(server.server, PlusLocal) for server in servers)
-    before = servers[0].server.users.gram.copy()
-    assert hub.known
-    servers[0].add_user()
-    assert isinstance(servers[0].server, TypeLocal)
-    assert np.array_equal(servers[0].server.users.gram[:5], before)
-    visit(servers, hub, 200, users=12, seed=1)
-    assert all(isinstance(server.server, TypeLocal) for server in servers)
-    assert not hub.known, "servers of types have no clusters"
-    told = [round(float(s.server.sums.scalars[VISITS])) for s in servers]
-    assert [hub.released_by(s) for s in range(2)] == told
-    for server in servers:
-        assert server.server.sharing == 1
-        assert int(server.counts.sum()) == server.waiting + round(server.server.sums.scalars[VISITS])
-        shown = server.overview()
-        assert sum(cluster.users for cluster in shown) == len(server.counts)
-        assert np.array_equal(server.group_of, server.served_by)
-        assert server.ids == [0, 1, 2, 3]
-        assert server.streams() == {}
-
-
 def test_live_servers_come_to_agree() -> None:
     servers, hub, _ = live(3)
     visit(servers, hub, 3000, users=30)
-    first, *others = (server.server.beliefs for server in servers)
+    first, *others = servers
+    assert hub.splitter.types >= 2
     for other in others:
-        assert other.mean == pytest.approx(first.mean, abs=0.1)
-        assert other.covariance == pytest.approx(first.covariance, abs=0.05)
-        assert other.scalars == pytest.approx(first.scalars, abs=0.5)
+        assert other.beliefs.mean == pytest.approx(first.beliefs.mean, abs=0.1)
+        assert other.beliefs.covariance == pytest.approx(first.beliefs.covariance, abs=0.05)
+    told = [round(float(server.sums.scalars[VISITS])) for server in servers]
+    assert [hub.released_by(s) for s in range(3)] == told
+    for server in servers:
+        assert server.sharing == 2
+        assert int(server.counts.sum()) == server.waiting + round(server.sums.scalars[VISITS])
+        shown = server.overview()
+        assert sum(kind.users for kind in shown) == len(server.counts)
+        assert [kind.cluster for kind in shown] == server.ids
+        assert np.array_equal(np.array(server.ids)[server.served_by], server.group_of)
+        assert server.streams() == {}
 
 
 def test_a_live_server_is_restored_at_any_moment() -> None:
-    """Also while an answer is awaited, before and after it has grown."""
-    for rounds in (20, 73, 140, 215):
+    """Also while an answer is awaited."""
+    for rounds in (20, 73, 140, 400):
         servers, hub, _ = live()
         visit(servers, hub, rounds, users=4 + rounds // 20)
         again, other_hub, _ = live()
@@ -224,135 +192,195 @@ def test_a_live_server_is_restored_at_any_moment() -> None:
         assert hub.reported == other_hub.reported
 
 
-def test_a_server_goes_on_alone_while_nobody_answers() -> None:
-    servers, hub, links = live()
-    visit(servers, hub, 150, users=12)
-    server = servers[0].server
-    assert isinstance(server, TypeLocal)
-    links[0].connect(Deaf(), {})
-    before, known = deepcopy(server.beliefs), deepcopy(server.others)
-    visit(servers[:1], hub, 200, users=12, seed=2)
-    assert server.unanswered
-    assert not np.array_equal(server.beliefs.centres, before.centres)
-    assert all(np.array_equal(a, b) for a, b in zip(server.others, known, strict=True))
-
-
 class Deaf:
     def receive(self, server: int, message: Any) -> None:
         """Says nothing."""
 
 
-def test_answers_to_what_was_asked_before_growing_are_of_no_use() -> None:
-    """Every phase asks, answered or not: several may be under way."""
-    servers, hub, links = live(1)
-    links[0].connect(Deaf(), dict(enumerate(servers)))
-    visit(servers, hub, 30, users=5)
-    assert servers[0].unanswered
-    servers[0].add_user()
-    before = deepcopy(servers[0].state())
-    for phase in (1, 2):
-        servers[0].receive(Shares(phase, (), (), (), 1.0))
-    after = servers[0].state()
-    assert after[1] == before[1]
-    assert all(np.array_equal(after[0][name], array) for name, array in before[0].items())
+def test_a_server_goes_on_alone_while_nobody_answers() -> None:
+    servers, hub, links = live()
+    visit(servers, hub, 150, users=12)
+    server = servers[0]
+    links[0].connect(Deaf(), {})
+    before, known, types = deepcopy(server.beliefs), deepcopy(server.others), server.types
+    visit(servers[:1], hub, 200, users=12, seed=2)
+    assert server.unanswered
+    assert server.types == types, "types change for all servers, or for none"
+    assert not np.array_equal(server.beliefs.centres, before.centres)
+    assert all(np.array_equal(a, b) for a, b in zip(server.others, known, strict=True))
 
 
-def some_sums(seed: int = 0) -> TypeSums:
+def test_sums_by_other_types_count_for_those_that_explain_them_best() -> None:
+    """A server that was away while types were split."""
+    servers, hub, links = live()
+    visit(servers, hub, 60, users=20)
+    links[0].connect(hub, {0: servers[0]})
+    visit(servers[:1], hub, 3000, users=20, seed=3)
+    types = hub.splitter.types
+    assert types > 1
+    late = servers[1]
+    assert len(late.types) < types
+    links[0].connect(hub, dict(enumerate(servers)))
+    visit(servers[1:], hub, 400, users=20, seed=5)
+    assert late.types == tuple(hub.splitter.ids)
+    total = hub.splitter.total.sums
+    assert total.users.sum() == pytest.approx(total.scalars[PEOPLE])
+
+
+def test_a_global_server_without_memory_takes_types_over() -> None:
+    servers, hub, links = live()
+    visit(servers, hub, 2000, users=20)
+    known = hub.splitter.ids
+    assert len(known) > 1
+    _, fresh, _ = live()
+    fresh.link = links[0]
+    links[0].connect(fresh, dict(enumerate(servers)))
+    for server in servers:
+        server.begin(Beginning(global_lost=True))
+        fresh.advance()
+    assert set(known) & set(fresh.splitter.ids)
+    assert fresh.splitter.version >= hub.splitter.version
+    assert [fresh.released_by(s) for s in (0, 1)] == [int(s.counts.sum()) for s in servers]
+
+
+def test_sums_of_a_lost_store_stay() -> None:
+    servers, hub, _ = live()
+    visit(servers, hub, 200, users=12)
+    told = hub.released_by(0)
+    hub.begin(0, Beginning(local_new=True))
+    assert hub.released_by(0) == told
+    assert hub.reported == told + hub.released_by(1)
+    visit(servers, hub, 60, users=12, seed=1)
+    again = hub.released_by(0) - told
+    hub.begin(0, Beginning(local_new=True))
+    assert hub.released_by(0) == told + again
+    hub.begin(0, Beginning(local_old=True))
+    assert hub.released_by(0) == 0
+    assert hub.used_by(0) == 0
+
+
+def some_sums(types: int = 2, seed: int = 0) -> SplitSums:
     """Of a server that has users."""
     servers, hub, _ = live(1)
     visit(servers, hub, 150, users=12, seed=seed)
-    return servers[0].server.sums
+    while len(servers[0].types) < types:
+        seed += 1
+        visit(servers, hub, 150, users=12, seed=seed)
+    return servers[0].splits
 
 
 def test_sums_survive_the_journey() -> None:
     sums = some_sums()
-    again = read_sums(read_values(to_bytes(write_sums(sums)), 4, DIM), 4, DIM)
-    assert all(np.array_equal(a, b) for a, b in zip(sums, again, strict=True))
+    again = read_told(to_bytes(write_splits(sums)), sums.types, DIM)
+    for mine, its in zip((*sums.sums, *sums[1:]), (*again.sums, *again[1:]), strict=True):
+        assert np.array_equal(mine, its)
 
 
-def broken(sums: TypeSums) -> list[TypeSums]:
+def broken(sums: SplitSums) -> list[SplitSums]:
     """Sums that users cannot add up to."""
-    nan, negative, indefinite = (deepcopy(sums) for _ in range(3))
-    nan.slope[0] = np.nan
-    negative.users[0] = -1.0
-    indefinite.second[0, 0] = -5.0
-    more, fewer, uninformed, row = (deepcopy(sums) for _ in range(4))
-    more.users[1] += 1.0
-    fewer.visits[1] += 2.0
-    uninformed.scalars[OWN_INFORMATION] = -1.0
-    row.rows[0, DIM] = -5.0
-    crowd = deepcopy(sums)
-    crowd.scalars[PEOPLE] = crowd.scalars[VISITS] + 1.0
-    return [nan, negative, indefinite, more, fewer, uninformed, row, crowd]
+    nan, negative, indefinite, more, fewer, row, crowd = (sums.copy() for _ in range(7))
+    nan.sums.slope[0] = np.nan
+    negative.sums.users[0] = -1.0
+    indefinite.sums.second[0, 0] = -5.0
+    more.sums.users[1] += 1.0
+    fewer.sums.visits[1] += 2.0
+    row.sums.rows[0, DIM] = -5.0
+    crowd.sums.scalars[PEOPLE] = crowd.sums.scalars[VISITS] + 1.0
+    uninformed, half, endless = (sums.copy() for _ in range(3))
+    uninformed.sums.scalars[OWN_INFORMATION] = -1.0
+    half.half_users[0] = -1.0
+    endless.scatter[0, 0] = np.inf
+    return [nan, negative, indefinite, more, fewer, row, crowd, uninformed, half, endless]
 
 
-@pytest.mark.parametrize("which", range(8))
-def test_impossible_sums_are_refused_and_change_nothing(which: int) -> None:
+def deaf_server() -> tuple[SplitLocal, Any]:
+    """A server whose question is not answered."""
     servers, hub, links = live()
-    visit(servers, hub, 150, users=12)
-    wrong = to_bytes(write_sums(broken(some_sums())[which]))
+    visit(servers, hub, 300, users=12)
+    links[0].connect(Deaf(), dict(enumerate(servers)))
+    visit(servers, hub, 200, users=12, seed=1)
+    assert servers[0].unanswered
+    return servers[0], hub
+
+
+def answer(server: SplitLocal, **changes: Any) -> TypeNews:
+    """What could be answered, but for the changes."""
+    shape = server.phase, server.step, 1, server.version, server.types, server.candidates
+    sums = to_bytes(write_splits(server.splits))
+    told: dict[str, Any] = {"fresh": (), "starts": b"", "own": b"", "sums": sums}
+    names = "phase", "step", "servers", "version", "ids", "candidates"
+    values: dict[str, Any] = dict(zip(names, shape, strict=True))
+    return TypeNews(**(values | told | changes))
+
+
+@pytest.mark.parametrize("which", range(10))
+def test_impossible_sums_are_refused_and_change_nothing(which: int) -> None:
+    server, hub = deaf_server()
+    wrong = broken(some_sums())[which]
+    sums, ids = to_bytes(write_splits(wrong)), tuple(range(wrong.types))
     before = hub.state()
     with pytest.raises(InvalidMessage):
-        hub.receive(0, TypeDigest(9, 0, 4, wrong))
+        hub.receive(0, TypeDigest(9, 0, 3, ids, (0,) * len(ids), sums))
     assert str(hub.state()) == str(before)
-    links[0].connect(Deaf(), dict(enumerate(servers)))
-    visit(servers, hub, 60, users=12, seed=1)
-    server = servers[0].server
-    assert isinstance(server, TypeLocal)
-    assert server.unanswered
-    told = str(server.state())
+    told, own = str(server.state()), to_bytes(write_splits(some_sums()))
+    message = answer(server, version=99, ids=ids, candidates=(0,) * len(ids), own=own, sums=sums)
     with pytest.raises(InvalidMessage):
-        server.receive(TypeNews(server.phase, server.step, 1, 4, wrong))
+        server.receive(message)
     assert str(server.state()) == told
 
 
 def test_messages_that_do_not_fit_are_refused() -> None:
-    servers, hub, links = live()
-    visit(servers, hub, 150, users=12)
-    server, good = servers[0].server, to_bytes(write_sums(some_sums()))
-    assert isinstance(server, TypeLocal)
-    links[0].connect(Deaf(), dict(enumerate(servers)))
-    visit(servers, hub, 60, users=12, seed=1)
+    server, hub = deaf_server()
+    good, types = to_bytes(write_splits(server.splits)), len(server.types)
     for message in (
-        TypeNews(server.phase, server.step + 1, 1, 4, good),
-        TypeNews(server.phase, server.step, 1, 5, good),
-        TypeNews(server.phase, server.step, 1, 4, good[:-8]),
-        TypeNews(server.phase, server.step, -1, 4, good),
+        answer(server, step=server.step + 1),
+        answer(server, servers=-1),
+        answer(server, ids=(*server.types, 77)),
+        answer(server, ids=()),
+        answer(server, ids=(server.types[0],) * types) if types > 1 else answer(server, ids=(-1,)),
+        answer(server, candidates=(-1,) * types),
+        answer(server, candidates=(0,)) if types > 1 else answer(server, candidates=()),
+        answer(server, version=-1),
+        answer(server, version=server.version + 1),
+        answer(server, own=good),
+        answer(server, sums=good[:-8]),
+        answer(server, fresh=(0,), starts=b""),
+        answer(server, fresh=(types,), starts=bytes(16 * DIM)),
+        answer(server, fresh=(0,), starts=np.full(2 * DIM, np.nan).tobytes()),
         PhaseStart(3),
         Shares(1, (), (), (), 1.0),
     ):
         with pytest.raises(InvalidMessage):
             server.receive(message)
-    for wrong in (TypeDigest(1, 0, 5, good), TypeDigest(1, -1, 4, good), TypeDigest(1, 0, 4, b"")):
-        with pytest.raises(InvalidMessage):
-            hub.receive(0, wrong)
-    with pytest.raises(InvalidMessage):
-        hub.receive(7, TypeDigest(1, 0, 4, good))
+    shape = server.version, server.types, server.candidates
+    with pytest.raises(InvalidMessage, match="step"):
+        hub.receive(0, TypeDigest(1, -1, *shape, good))
+    with pytest.raises(InvalidMessage, match="bytes"):
+        hub.receive(0, TypeDigest(1, 0, *shape, b""))
+    with pytest.raises(InvalidMessage, match="server 7"):
+        hub.receive(7, TypeDigest(1, 0, *shape, good))
     with pytest.raises(InvalidMessage, match="Digest"):
         hub.receive(0, Digest(1, (), ()))
 
 
 def test_a_late_answer_is_of_no_use() -> None:
     """The server went on without it; to refuse it would stop all messages that follow."""
-    servers, hub, links = live()
-    visit(servers, hub, 150, users=12)
-    server, good = servers[0].server, to_bytes(write_sums(some_sums()))
-    assert isinstance(server, TypeLocal)
-    links[0].connect(Deaf(), dict(enumerate(servers)))
-    visit(servers, hub, 60, users=12, seed=1)
+    server, _ = deaf_server()
     told = str(server.state())
-    server.receive(TypeNews(server.phase - 1, 2, 1, 4, good))
+    server.receive(answer(server, phase=server.phase - 1, step=2))
     assert str(server.state()) == told
-    server.receive(TypeNews(server.phase, server.step, 1, 4, good))
+    server.receive(answer(server))
     assert str(server.state()) != told
 
 
 def test_what_a_digest_of_types_tells_of_itself() -> None:
     sums = some_sums()
-    message = TypeDigest(1, 0, 4, to_bytes(write_sums(sums)))
-    assert message.count().phases == 4
+    ids = tuple(range(1, sums.types + 1))
+    message = TypeDigest(1, 0, 3, ids, ids, to_bytes(write_splits(sums)))
+    assert message.count().phases == sums.types
     counts = [int.from_bytes(part.statistics, "little") for part in message.parts()]
-    assert counts == [round(visits) for visits in sums.visits]
+    assert counts == [round(visits) for visits in sums.sums.visits]
+    assert [read_id(part.cluster) for part in message.parts()] == [*ids]
     assert decode(fclub.protocol.messages.encode(message)) == message
 
 
@@ -363,12 +391,130 @@ def test_exact_sums_have_nothing_to_withhold() -> None:
         visit([server], live()[1], 40, users=6)
     one.observe(0, x, 1.0)
     other.withhold(0, x, 1.0)
-    np.testing.assert_array_equal(one.server.users.gram, other.server.users.gram)
+    np.testing.assert_array_equal(one.users.gram, other.users.gram)
 
 
-def test_what_was_sent_of_types_is_restored() -> None:
-    _, hub, _ = live()
-    arrays, values = hub.state()
-    values["sent"] = [[0, [[["type", 2], 7]]]]
-    hub.restore(arrays, values)
-    assert hub.state()[1]["sent"] == [(0, [(("type", 2), 7)])]
+class Told:
+    """A splitter with one server, whose sums are made up."""
+
+    def __init__(self, types: int, most: int = 6) -> None:
+        self.splitter, self.sums = Splitter(most, DIM), some_sums()
+        base = read_splits(np.zeros_like(write_splits(SplitSums.zeros(types, DIM))), types, DIM)
+        for name in self.sums.sums._fields[3:]:
+            getattr(base.sums, name)[...] = getattr(self.sums.sums, name)
+        self.sums = base
+
+    def tell(self, change: Callable[[SplitSums], None], candidates: bool = True) -> None:
+        """Learn sums after this change, and decide."""
+        change(self.sums)
+        splitter, types = self.splitter, self.sums.types
+        numbers = tuple(splitter.candidates) if candidates and splitter.known else (0,) * types
+        ids = tuple(splitter.ids) if splitter.known else tuple(range(types))
+        splitter.learn(0, splitter.version, ids, numbers, self.sums.copy())
+        splitter.decide()
+
+
+def apart(gap: float, users: float) -> Callable[[SplitSums], None]:
+    """Half of each type's users like one thing, half the opposite: a wide scatter, and good halves."""
+
+    def change(sums: SplitSums) -> None:
+        triangle = np.triu_indices(DIM)
+        Q = 20.0 * np.eye(DIM)
+        for k in range(sums.types):
+            theta = np.zeros(DIM)
+            theta[k % DIM] = gap
+            e = Q @ theta
+            sums.sums.users[k] = sums.sums.visits[k] = users
+            sums.sums.rows[k, :DIM] = 0.0
+            sums.sums.rows[k, DIM:] = users * Q[triangle]
+            sums.scatter[k] = users * (Q + np.outer(e, e))[triangle]
+            sums.half_users[k] = sums.half_visits[k] = users / 2
+            sums.half_rows[k, :DIM] = users / 2 * e
+            sums.half_rows[k, DIM:] = users / 2 * Q[triangle]
+
+    return change
+
+
+def test_a_type_is_split_when_its_halves_explain_more() -> None:
+    told = Told(1)
+    told.tell(apart(1.0, 40.0))
+    assert told.splitter.ids == [0]
+    assert [*told.splitter.fresh] == [0]
+    told.tell(apart(1.0, 40.0))
+    assert told.splitter.ids == [0, 1]
+    assert told.splitter.changes == [Change(1, "split", 0, 1)]
+    assert told.splitter.known[0].sums.users == pytest.approx([20.0, 20.0])
+
+
+def test_small_halves_are_no_types() -> None:
+    told = Told(1)
+    told.tell(apart(1.0, 40.0))
+
+    def tiny(sums: SplitSums) -> None:
+        sums.half_users[0] = 0.5
+
+    told.tell(tiny)
+    assert told.splitter.ids == [0]
+
+
+def test_there_is_room_for_so_many_types() -> None:
+    told = Told(1, most=1)
+    told.tell(apart(1.0, 40.0))
+    told.tell(apart(1.0, 40.0))
+    assert told.splitter.ids == [0]
+    assert told.splitter.candidates == [0]
+
+
+def test_equal_types_become_one_and_its_number_is_free_again() -> None:
+    told = Told(3)
+
+    def equal(sums: SplitSums) -> None:
+        apart(0.0, 30.0)(sums)
+        sums.sums.rows[2, :DIM] = 600.0
+        sums.sums.users[1] = 40.0
+        sums.merging[0, 1] = 1.0
+
+    told.tell(equal)
+    assert told.splitter.ids == [1, 2]
+    assert told.splitter.changes == [Change(1, "merge", 1, 0)]
+    assert told.splitter.known[0].sums.users == pytest.approx([70.0, 30.0])
+    assert told.splitter.candidates == [0, 0], "nobody differs beyond what is expected"
+
+
+def test_of_types_that_are_all_equal_each_changes_once_in_a_decision() -> None:
+    told = Told(4)
+    told.tell(apart(0.0, 30.0))
+    assert len(told.splitter.ids) == 2
+
+
+def test_halves_that_do_not_help_are_replaced() -> None:
+    told = Told(1)
+    told.tell(apart(1.0, 40.0))
+    first = told.splitter.candidates[0]
+
+    def useless(sums: SplitSums) -> None:
+        sums.half_rows[0] = 0.5 * sums.sums.rows[0]
+        sums.rest_entropy[0] = sums.half_entropy[0] = 0.0
+
+    for _ in range(8):
+        told.tell(useless)
+        assert told.splitter.candidates == [first]
+        assert not told.splitter.fresh
+    told.tell(useless)
+    assert told.splitter.candidates == [first + 1]
+    told.tell(useless, candidates=False)
+    assert told.splitter.known[0].half_users[0] == 0.0, "its users were not shared out between them"
+
+
+def test_only_the_last_changes_are_kept() -> None:
+    splitter = Splitter(4, DIM)
+    for _ in range(REMEMBERED + 5):
+        splitter._note("split", 0, 1)
+    assert len(splitter.changes) == REMEMBERED
+    assert splitter.changes[-1].version == splitter.version == REMEMBERED + 5
+
+
+def test_nothing_is_decided_about_nobody() -> None:
+    splitter = Splitter(4, DIM)
+    splitter.decide()
+    assert splitter.ids == [0]

@@ -32,7 +32,6 @@ POLICIES: dict[str, dict[str, Parameter]] = {
     "cdp-fclub-plus": {"first_release": 10, "release_ratio": 1.5, "unit": "event"},
     "cdp-fclub-plus by user": {"unit": "user", "few": 3},
     "fclub-plus": {},
-    "fclub-plus with types": {"few": 3},
     "cdp-homo": {"first_release": 10, "release_ratio": 1.5},
 }
 

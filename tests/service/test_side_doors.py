@@ -23,6 +23,7 @@ from fclub.protocol.exchanges import clusters as paper
 from fclub.protocol.exchanges import streams
 from fclub.protocol.messages import Message
 from fclub.protocol.plus import messages as plus
+from fclub.protocol.plus import split_messages as splits
 from fclub.protocol.plus import type_messages as types
 from fclub.service.http import api, global_api
 from fclub.service.http.gate import Routes
@@ -282,7 +283,7 @@ def test_a_global_server_shows_nothing_without_a_row(tmp_path: Path, policy: str
 
 def message_fields() -> Shown:
     kinds: set[type[msgspec.Struct]] = set()
-    for module in (paper, plus, types, streams, frames):
+    for module in (paper, plus, splits, types, streams, frames):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not Message:
                 kinds.add(value)

@@ -17,11 +17,10 @@ from .federation import Pump
 
 DIM = 3
 POLICIES: dict[str, dict[str, Any]] = {
-    "fclub-plus": {"few": 5, "types": 4, "ratio": 1.2},
+    "fclub-plus": {"types": 4, "ratio": 1.2},
     "cdp-fclub-plus": {"few": 5, "types": 4, "ratio": 1.2, "slots": 6},
 }
 CLUSTERS: dict[str, dict[str, Any]] = {
-    "fclub-plus": {"ratio": 1.2},
     "cdp-fclub-plus": {"ratio": 1.2, "unit": "event", "first_release": 3, "release_ratio": 1.5},
 }
 

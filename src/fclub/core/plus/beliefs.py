@@ -39,9 +39,10 @@ class TypeRules:
     """Where learning starts, and how much data outweigh it.
 
     A taste has the expected squared norm `prior` and a reward the `variance`; these count as much as
-    `prior_users` and `prior_visits`. log ω starts at log `within` with precision `within_precision`.
-    Every type starts with one user's weight. Centres move `relaxation` times as far as one step of
-    expectation maximisation would take them, and μ and S `caution` times less than a step of scoring.
+    `prior_users` and `prior_visits`. log ω starts at log `within` with precision `within_precision`,
+    and ω is kept between `least_within` and `most_within`. Every type starts with one user's weight.
+    Centres move `relaxation` times as far as one step of expectation maximisation would take them, and
+    μ and S `caution` times less than a step of scoring.
     """
 
     types: int = 20
@@ -52,11 +53,12 @@ class TypeRules:
     prior_visits: float = 200.0
     within: float = 0.05
     within_precision: float = 20.0
+    least_within: float = 0.01
+    most_within: float = 0.5
     relaxation: float = 1.5
     caution: float = 3.0
 
 
-LEAST_WITHIN, MOST_WITHIN = 0.01, 0.5
 LEAST_VARIANCE = 1e-4
 MOST_LOGIT = 9.0
 LEAST_COVARIANCE = 1e-6
@@ -226,7 +228,7 @@ def move_population(beliefs: Beliefs, sums: TypeSums, rules: TypeRules) -> Belie
     slope = float(sums.scalars[WITHIN]) + rules.within_precision * (log(rules.within) - spread)
     step = slope / (float(sums.scalars[WITHIN_INFORMATION]) + rules.within_precision)
     moved = spread + _limited(step, -0.5, 0.5)
-    scalars[LOG_WITHIN] = _limited(moved, log(LEAST_WITHIN), log(MOST_WITHIN))
+    scalars[LOG_WITHIN] = _limited(moved, log(rules.least_within), log(rules.most_within))
     mean, covariance = _score(sums, people, rules)
     return beliefs._replace(mean=mean, covariance=covariance, scalars=scalars)
 

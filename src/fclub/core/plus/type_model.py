@@ -61,6 +61,26 @@ class TypeModel(NamedTuple):
         )
 
 
+NOWHERE = -1e30
+"""The log weight of a type that nobody is served from."""
+
+
+def stacked(models: list[TypeModel]) -> TypeModel:
+    """The models of several servers as one, with as many types as the largest has."""
+    types, d = max(model.moments.shape[1] for model in models), models[0].vector.shape[1]
+    together = TypeModel.zeros(len(models), types, d)
+    together.weights[:] = NOWHERE
+    for server, model in enumerate(models):
+        found = model.moments.shape[1]
+        for name in ("variance", "within", "precision", "vector", "offset"):
+            getattr(together, name)[server] = getattr(model, name)[0]
+        together.weights[server, :found] = model.weights[0, :found]
+        together.weights[server, types] = model.weights[0, found]
+        together.features[server, :, :found] = model.features[0]
+        together.moments[server, :found] = model.moments[0]
+    return together
+
+
 class Work(NamedTuple):
     """Room for one user's matrices: Q, A, B = (Q + S⁻¹)⁻¹, D and a spare one; q and the row."""
 

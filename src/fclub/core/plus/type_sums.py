@@ -193,14 +193,14 @@ def sum_types(
                 sums.rows[k, place] += weight * row[place]
             share = weight * (1.0 - single)
             if share > LEAST_SHARE:
-                _residual(row, centres[k], rest)
+                residual(row, centres[k], rest)
                 excess = quadratic(within, rest) - known.trace[a]
                 sums.scalars[WITHIN] += 0.5 * share * excess
                 sums.scalars[WITHIN_INFORMATION] += 0.5 * share * known.square[a]
 
 
 @inner
-def _residual(row: Vector, centre: Vector, out: Vector) -> None:
+def residual(row: Vector, centre: Vector, out: Vector) -> None:
     """e = q_w − Q_w c."""
     d = centre.shape[0]
     for i in range(d):
@@ -241,7 +241,7 @@ def are_possible(sums: TypeSums, most: float, slack: float) -> bool:
                 matrix[i, j] = 0.5 * sums.rows[k, place]
                 matrix[j, i] = matrix[i, j]
                 place += 1
-        if not _is_definite(matrix, slack):
+        if not is_definite(matrix, slack, trace(matrix)):
             return False
     if abs(users - people) > slack * (1.0 + people) or abs(visits - observed) > slack * (
         1.0 + observed
@@ -250,16 +250,16 @@ def are_possible(sums: TypeSums, most: float, slack: float) -> bool:
     if sums.scalars[OWN_INFORMATION] < 0.0 or sums.scalars[WITHIN_INFORMATION] < 0.0:
         return False
     return (
-        _is_definite(sums.second.copy(), slack)
-        and _is_definite(sums.information.copy(), slack)
-        and _is_definite(sums.covariance.copy(), slack)
+        is_definite(sums.second.copy(), slack, trace(sums.second))
+        and is_definite(sums.information.copy(), slack, trace(sums.information))
+        and is_definite(sums.covariance.copy(), slack, trace(sums.covariance))
     )
 
 
 @inner
-def _is_definite(matrix: Matrix, slack: float) -> bool:
-    """Changes the matrix."""
-    least = slack * (1.0 + abs(trace(matrix)))
+def is_definite(matrix: Matrix, slack: float, scale: float) -> bool:
+    """Up to rounding in proportion to the `scale` of its entries; changes the matrix."""
+    least = slack * (1.0 + abs(scale))
     for i in range(matrix.shape[0]):
         matrix[i, i] += least
     return log_determinant(matrix) > -np.inf

@@ -25,8 +25,6 @@ from fclub.protocol.plus.messages import (
     check_digest,
 )
 from fclub.protocol.plus.rules import PlusRules
-from fclub.protocol.plus.type_hub import TypeHub
-from fclub.protocol.plus.type_messages import TypeDigest
 from fclub.protocol.seam import Beginning, Gathering, GlobalOverview, Member, State, global_overview
 
 FROZEN = 1 << 40
@@ -58,22 +56,18 @@ class PlusGlobal(Gathering):
         self._sent: dict[int, dict[tuple[Any, ...], int]] = {}
         self._heard: set[int] = set()
         self._answered = 0
-        self.types = TypeHub(rules.types, rules.dim)
 
     def begin_phase(self, phase: int) -> None:
         """Let every server detect and report; answer if one of them had news."""
         self.phase = phase
         for server in self.servers:
             self.link.to_local(server, PhaseStart(phase))
-        news = self.types.answer(self.link)
-        few = [server for server in self.servers if server not in self.types.sums]
-        if news or (self._heard and self.known):
-            self._answer(few)
+        if self._heard and self.known:
+            self._answer(self.servers)
         self._heard.clear()
 
     def advance(self, overdue: bool = False) -> None:
         """Live: merge once for those who have reported, and answer them."""
-        self.types.answer(self.link)
         if self._heard:
             self.phase += 1
             self._answer(sorted(self._heard))
@@ -84,33 +78,24 @@ class PlusGlobal(Gathering):
         self.servers = list(range(servers))
 
     def begin(self, server: int, beginning: Beginning) -> None:
-        """Keep what an old or a lost store has released; what any other one releases it sends again.
-
-        Exact statistics of an old store are sent again too: then nothing earlier may stay.
-        """
+        """Keep what an old or a lost store has released; what any other one releases it sends again."""
         now = [self.known[m] for m in self.known if m[0] == server and m[1] < FROZEN]
         self._forget_clusters(server)
         earlier = [member for member in self.known if member[0] == server]
-        if beginning.local_new or (beginning.local_old and self.rules.least_noise > 0.0):
+        if beginning.local_new or beginning.local_old:
             for number, known in enumerate(now, start=FROZEN + len(earlier)):
                 self.known[server, number] = known
-        elif beginning.local_old:
-            self.known = {m: known for m, known in self.known.items() if m[0] != server}
         self.hidden = {member for member in self.hidden if member[0] != server}
         if beginning.local_old:
             self.hidden |= {member for member in self.known if member[0] == server}
-        self.types.begin(server, beginning)
 
     def used_by(self, server: int) -> int:
         return 0
 
     def receive(self, server: int, message: Message) -> None:
         match message:
-            case Digest() if server in self.servers and server not in self.types.sums:
+            case Digest() if server in self.servers:
                 self._learn(server, message)
-            case TypeDigest() if server in self.servers:
-                self.types.learn(server, message)
-                self._forget_clusters(server)
             case _:
                 kind = type(message).__name__
                 raise InvalidMessage(f"the global server does not take a {kind} from server {server}")
@@ -159,13 +144,11 @@ class PlusGlobal(Gathering):
     @property
     def reported(self) -> int:
         """How many observations the global statistics hold."""
-        clusters = sum(known.statistics.count for known in self.known.values())
-        return clusters + sum(map(self.types.released_by, self.types.known))
+        return sum(known.statistics.count for known in self.known.values())
 
     def released_by(self, server: int) -> int:
         """How many observations of a server the global statistics hold."""
-        clusters = sum(k.statistics.count for (owner, _), k in self.known.items() if owner == server)
-        return clusters + self.types.released_by(server)
+        return sum(k.statistics.count for (owner, _), k in self.known.items() if owner == server)
 
     def paid_by(self, server: int) -> float:
         """A user's stream is paid once."""
@@ -176,7 +159,7 @@ class PlusGlobal(Gathering):
         members = [member for member in self.group if member in self.known]
         group = np.array([self.group[member] for member in members], dtype=np.int64)
         weights = np.array([self.known[member].statistics.count for member in members])
-        return global_overview(members, group, np.bincount(group, weights)) + self.types.overview()
+        return global_overview(members, group, np.bincount(group, weights))
 
     def _merge(self, members: list[Member]) -> Indices:
         known = (self.known[member] for member in members)
@@ -226,21 +209,6 @@ class PlusGlobal(Gathering):
             total = reduce(add, (self.known[member] for member in others))
             statistics = write_statistics(total.statistics)
             shares[key] = Share(number, statistics, total.noise, len(others), total.people)
-        return shares | self._type_shares(sent)
-
-    def _type_shares(self, sent: dict[tuple[Any, ...], int]) -> dict[tuple[Any, ...], Share]:
-        """Types of large servers, which a small one may take for clusters of others.
-
-        Their statistics are information about centres: as if every observation were another user's.
-        """
-        shares: dict[tuple[Any, ...], Share] = {}
-        for k, statistics in self.types.clusters():
-            key = ("type", k, self.types.version)
-            number = sent.get(key)
-            if number is None:
-                number, self.next_share = self.next_share, self.next_share + 1
-            written, people = write_statistics(statistics), float(statistics.count)
-            shares[key] = Share(number, written, 0.0, len(self.types.known), people)
         return shares
 
     def state(self) -> State:
@@ -255,8 +223,7 @@ class PlusGlobal(Gathering):
             "next_share": self.next_share,
             "sent": [(server, list(keys.items())) for server, keys in self._sent.items()],
         }
-        arrays, values["types"] = self.types.state()
-        return arrays | pack_statistics(known, self.rules.dim, "world."), values
+        return pack_statistics(known, self.rules.dim, "world."), values
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         known = unpack_statistics(arrays, "world.")
@@ -271,11 +238,8 @@ class PlusGlobal(Gathering):
         self._sent = {
             server: {_as_key(key): number for key, number in keys} for server, keys in values["sent"]
         }
-        self.types.restore(arrays, values["types"])
 
 
 def _as_key(key: list[Any]) -> tuple[Any, ...]:
     """A share's key as JSON gave it back."""
-    if key[0] == "type":
-        return tuple(key)
     return tuple(((server, cluster), count) for (server, cluster), count in key)

@@ -1,4 +1,4 @@
-"""A live server, whose users come one by one: clusters while they are few, types once they are many."""
+"""A live server that releases whole users: clusters while they are few, types once they are many."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Shares
 from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.slots import period_end, period_start
-from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.plus.type_messages import Released
 from fclub.protocol.plus.user_local import UserLocal
 from fclub.protocol.seam import (
@@ -28,17 +27,26 @@ from fclub.protocol.seam import (
 )
 
 
-class GrowingLocal:
-    """A server of clusters that becomes a server of types when it has more than `few` users.
+class GrowingUsers:
+    """A server of clusters that releases whole users once it has more than `few`, from types.
 
-    It keeps everything that it knows of its users, and never goes back. What it had asked the global
-    server as a server of clusters may still be answered: such answers are no longer of use.
+    It keeps everything that it knows of its users, and never goes back. While few it has nothing to
+    release. `arrived` are the visits before it grew; they count for slots too. So do the slots that it
+    has `forgone` till then, since an older or a younger copy of it may have used them.
     """
 
-    def __init__(self, clusters: PlusLocal, few: int, with_types: Callable[[Crowd], TypeLocal]) -> None:
-        self.few, self._with_types = few, with_types
-        self.server: PlusLocal | TypeLocal = clusters
+    def __init__(
+        self,
+        clusters: PlusLocal,
+        few: int,
+        with_types: Callable[[Crowd], UserLocal],
+        plan: SlotPlan,
+    ) -> None:
+        self.few, self._with_types, self.plan = few, with_types, plan
+        self.server: PlusLocal | UserLocal = clusters
         self._clusters: PlusLocal | None = clusters
+        self.grown: UserLocal | None = None
+        self.arrived, self.forgone = 0, Beginning()
 
     def add_user(self) -> int:
         row = self.server.add_user()
@@ -50,13 +58,6 @@ class GrowingLocal:
         self.server = self._make(Crowd(clusters.users, clusters.serving.squares))
         self.server.paused, self.server.in_parts = clusters.paused, clusters.in_parts
         self._clusters = None
-
-    def _make(self, crowd: Crowd) -> TypeLocal:
-        return self._with_types(crowd)
-
-    def receive(self, message: Message) -> None:
-        if self._clusters is not None or not isinstance(message, Shares):
-            self.server.receive(message)
 
     def recommend(self, row: int, items: Matrix) -> int:
         return self.server.recommend(row, items)
@@ -70,22 +71,11 @@ class GrowingLocal:
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
         self.server.replace(row, x, old, new)
 
-    @property
-    def slotted(self) -> Slotted | None:
-        return None
-
     def pause(self) -> None:
         self.server.pause()
 
     def go_on(self) -> None:
         self.server.go_on()
-
-    @property
-    def used(self) -> int:
-        return self.server.used
-
-    def begin(self, beginning: Beginning) -> None:
-        self.server.begin(beginning)
 
     def bound(self, row: int) -> Bound:
         return self.server.bound(row)
@@ -152,49 +142,20 @@ class GrowingLocal:
     def overview(self) -> list[LocalOverview]:
         return self.server.overview()
 
-    @property
-    def outlook(self) -> Outlook:
-        return self.server.outlook
-
-    def state(self) -> State:
-        arrays, values = self.server.state()
-        return arrays, values | {"types": self._clusters is None}
-
-    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        if values["types"] and self._clusters is not None:
-            self._grow(self._clusters)
-        self.server.restore(arrays, values)
-
-
-class GrowingUsers(GrowingLocal):
-    """The same for servers that release whole users, which have nothing to release while few.
-
-    `arrived` are the visits before the server grew; they count for slots too. So do the slots that it
-    has `forgone` till then, since an older or a younger copy of it may have used them.
-    """
-
-    def __init__(
-        self,
-        clusters: PlusLocal,
-        few: int,
-        with_types: Callable[[Crowd], UserLocal],
-        plan: SlotPlan,
-    ) -> None:
-        super().__init__(clusters, few, with_types)
-        self.arrived, self._with_users, self.plan = 0, with_types, plan
-        self.grown: UserLocal | None = None
-        self.forgone = Beginning()
-
     def _make(self, crowd: Crowd) -> UserLocal:
-        self.grown = self._with_users(crowd)
+        self.grown = self._with_types(crowd)
         self.grown.arrivals = self.arrived
         self.grown.begin(self.forgone)
         return self.grown
 
     def receive(self, message: Message) -> None:
-        """A lost store of this name may have been large: what it is told is nothing to a small one."""
-        if self.grown is not None or not isinstance(message, Released):
-            super().receive(message)
+        """A lost store of this name may have been large: what it is told is nothing to a small one.
+
+        What a small one had asked may still be answered when it has grown: that is of no use either.
+        """
+        useless = Released if self.grown is None else Shares
+        if not isinstance(message, useless):
+            self.server.receive(message)
 
     @property
     def slotted(self) -> Slotted | None:
@@ -244,14 +205,17 @@ class GrowingUsers(GrowingLocal):
             self.grown.forgo(used)
 
     def begin(self, beginning: Beginning) -> None:
-        super().begin(beginning)
+        self.server.begin(beginning)
         lost = self.forgone.global_lost or (beginning.global_lost and not beginning.sure)
         self.forgone = Beginning(global_lost=lost, used=max(self.forgone.used, beginning.used))
 
     def state(self) -> State:
-        arrays, values = super().state()
+        arrays, values = self.server.state()
+        values |= {"types": self._clusters is None}
         return arrays, values | {"arrived": self.arrived, "forgone": list(self.forgone)}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        super().restore(arrays, values)
+        if values["types"] and self._clusters is not None:
+            self._grow(self._clusters)
+        self.server.restore(arrays, values)
         self.arrived, self.forgone = int(values["arrived"]), Beginning(*values["forgone"])

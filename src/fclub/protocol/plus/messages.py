@@ -15,7 +15,8 @@ from fclub.protocol.messages import (
     PhaseStart,
     check_named,
 )
-from fclub.protocol.plus.type_messages import Release, Released, TypeDigest, TypeNews
+from fclub.protocol.plus.split_messages import TypeDigest, TypeNews
+from fclub.protocol.plus.type_messages import Release, Released
 
 
 class News(msgspec.Struct, frozen=True, array_like=True):

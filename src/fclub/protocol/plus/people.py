@@ -122,6 +122,13 @@ class People:
         self.labels[start:stop] = labels
         self.members += self.count(start, stop)
 
+    def relabel(self, gone: Indices, label: int) -> None:
+        """Users of types that are gone are of another one."""
+        rows = np.flatnonzero(np.isin(self.labels, gone))
+        self.members[:, label] += self.members[:, gone].sum(axis=1)
+        self.members[:, gone] = 0
+        self.labels[rows] = label
+
     def expect(self, label: int) -> None:
         """Count users of whom nothing is known with this type."""
         unknown = np.flatnonzero(self.counts == 0)

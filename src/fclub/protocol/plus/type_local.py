@@ -24,14 +24,6 @@ from fclub.protocol.link import Uplink
 from fclub.protocol.messages import Message, PhaseStart
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.people import Crowd
-from fclub.protocol.plus.type_messages import (
-    TypeDigest,
-    TypeNews,
-    read_sums,
-    read_values,
-    to_bytes,
-    write_sums,
-)
 from fclub.protocol.plus.type_serving import TypeServing
 from fclub.protocol.seam import (
     NOTHING,
@@ -194,12 +186,13 @@ class TypeLocal(TypeServing):
     def receive(self, message: Message) -> None:
         match message:
             case PhaseStart() if self.clock is None:
-                if message.phase % 2 == 0 and (self.has_begun or not self.phase):
+                if self._takes_part_in(message.phase) and (self.has_begun or not self.phase):
                     self._begin_phase(message.phase)
-            case TypeNews():
-                self._adopt(message)
             case _:
                 raise InvalidMessage(f"a server of types does not take a {type(message).__name__}")
+
+    def _takes_part_in(self, phase: int) -> bool:
+        return phase % 2 == 0
 
     def _begin_phase(self, phase: int) -> None:
         """Ask the others in every step, or go through all steps alone; after no answer, first alone.
@@ -232,17 +225,21 @@ class TypeLocal(TypeServing):
         if start == stop:
             self._finish(added.sums)
             return nothing
-        crowd, beliefs, model = self.people.crowd.copy(start, stop), self.beliefs, self.model
+        crowd, model, add_up = self.people.crowd.copy(start, stop), self.model, self._adder(added.sums)
         labels, added.following = self.labels[start:stop].astype(np.int64), stop
 
         def add() -> None:
             people = np.flatnonzero(crowd.users.counts > 0)
-            known = know_users(model, crowd.users, crowd.squares, people, added.sums)
-            told = beliefs.centres, beliefs.within, beliefs.own
-            sum_types(model, known, *told, labels, added.sums)
+            add_up(know_users(model, crowd.users, crowd.squares, people, added.sums), labels)
             added.first, added.found = start, labels
 
         return add
+
+    def _adder(self, sums: TypeSums) -> Callable[[Known, Indices], None]:
+        """Adds users to the types that are believed in now, and notes their labels."""
+        model, beliefs = self.model, self.beliefs
+        told = beliefs.centres, beliefs.within, beliefs.own
+        return lambda known, labels: sum_types(model, known, *told, labels, sums)
 
     def _note_types(self, added: Pass) -> None:
         if added.found is not None:
@@ -256,11 +253,12 @@ class TypeLocal(TypeServing):
             known = know_users(self.model, self.users, self.people.crowd.squares, people, added.sums)
             self._known = known, TypeSums(*(array.copy() for array in added.sums))
         known, population = self._known
-        sums, beliefs = TypeSums(*(array.copy() for array in population)), self.beliefs
-        labels, told = self.served_by, (beliefs.centres, beliefs.within, beliefs.own)
-        sum_types(self.model, known, *told, labels, sums)
+        for new, old in zip(added.sums[3:], population[3:], strict=True):
+            new[...] = old
+        labels = self.labels.astype(np.int64)
+        self._adder(added.sums)(known, labels)
         self.people.label(0, labels)
-        self._finish(sums)
+        self._finish(added.sums)
 
     def _finish(self, sums: TypeSums) -> None:
         """Everybody is added up: ask, or move alone and add up again.
@@ -270,16 +268,17 @@ class TypeLocal(TypeServing):
         self._pass, self.sums = None, sums
         inform(self.model, sums)
         tell_beliefs(self.beliefs, sums)
-        if self.asking and not self.paused:
-            self.owing, self.unanswered = False, True
-            told = to_bytes(write_sums(sums))
-            self.link.to_global(TypeDigest(self.phase, self.step, self.rules.types, told))
+        if self._ask():
             return
         self.asking = False
         self._step_on()
         if self.step == EXCHANGES and self.asking_next and not self.paused:
             self.step, self.asking, self.asking_next = 0, True, False
             self._begin_pass()
+
+    def _ask(self) -> bool:
+        """Whether others were asked: only servers whose number of types adapts share exact sums."""
+        return False
 
     def _step_on(self) -> None:
         """Move by the sums of this step; the next begins unless it was the last."""
@@ -296,23 +295,6 @@ class TypeLocal(TypeServing):
             self._known = None
             self.people.expect(int(np.argmax(beliefs.users)))
         self._believe(beliefs)
-
-    def _adopt(self, message: TypeNews) -> None:
-        """Move types by the sums of all servers, and send the next ones.
-
-        A late answer is of no use: the server has gone on without it.
-        """
-        asked = message.phase, message.step
-        if asked < (self.phase, self.step):
-            return
-        if not self.unanswered or asked != (self.phase, self.step) or message.servers < 0:
-            raise InvalidMessage(f"sums of others for step {message.step}, which was not asked for")
-        if message.types != self.rules.types:
-            raise InvalidMessage(f"sums over {message.types} types")
-        shape = self.rules.types, self.rules.dim
-        self.others = read_sums(read_values(message.sums, *shape), *shape)
-        self.sharing, self.unanswered = message.servers, False
-        self._step_on()
 
     def streams(self) -> dict[str, Stream]:
         return {}

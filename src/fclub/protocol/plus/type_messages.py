@@ -17,7 +17,7 @@ from fclub.core.plus.type_filter import FilterRules, ReleasedTypes
 from fclub.core.plus.type_model import row_length
 from fclub.core.plus.type_release import release_length
 from fclub.core.plus.type_sums import TypeSums, are_possible
-from fclub.core.types import Counts, Floats, Matrix
+from fclub.core.types import Counts, Floats
 from fclub.errors import InvalidMessage
 from fclub.protocol.messages import (
     MAX_COUNT,
@@ -42,37 +42,7 @@ class TypePart(NamedTuple):
     statistics: bytes
 
 
-class TypeDigest(Message, frozen=True, array_like=True, tag="types"):
-    """A server's sums by type: the `step`-th of a phase."""
-
-    phase: int
-    step: int
-    types: int
-    sums: bytes
-
-    def count(self) -> Count:
-        return Count(phases=self.types)
-
-    def parts(self) -> Sequence[Part]:
-        visits = np.frombuffer(self.sums, dtype="<f8", count=self.types, offset=8 * self.types)
-        counts = [struct.pack("<q", round(count)) for count in visits]
-        return [TypePart(write_id(k), count) for k, count in enumerate(counts)]
-
-
-class TypeNews(Message, frozen=True, array_like=True, tag="type-news"):
-    """The answer to a step of a phase: what the other `servers`, so many, have sent, added up."""
-
-    phase: int
-    step: int
-    servers: int
-    types: int
-    sums: bytes
-
-    def count(self) -> Count:
-        return Count(phases=self.types if self.servers else 0)
-
-
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _bounds(types: int, dim: int) -> list[int]:
     """Where the parts of `write_sums` begin, and where the last one ends."""
     half = dim * (dim + 1) // 2
@@ -92,17 +62,17 @@ def to_bytes(values: Floats) -> bytes:
     return values.astype("<f8").tobytes()
 
 
-def read_values(data: bytes, types: int, dim: int) -> Floats:
-    """Numbers that may be sums over users by type; refuses what they cannot be."""
-    expected = 8 * _bounds(types, dim)[-1]
-    if len(data) != expected:
-        raise InvalidMessage(f"sums of {len(data)} bytes, expected {expected}")
-    values = np.frombuffer(data, dtype="<f8").astype(np.float64)
+def check_values(values: Floats, types: int, dim: int) -> None:
+    """Refuse what sums over users by type cannot be."""
     if not np.isfinite(values).all():
         raise InvalidMessage("sums are not finite")
     if not are_possible(read_sums(values, types, dim), 2.0 * MAX_COUNT, ROUNDING):
         raise InvalidMessage("sums that users cannot add up to")
-    return values
+
+
+def length_of_sums(types: int, dim: int) -> int:
+    """Numbers in `write_sums`."""
+    return _bounds(types, dim)[-1]
 
 
 def read_sums(values: Floats, types: int, dim: int) -> TypeSums:
@@ -111,12 +81,6 @@ def read_sums(values: Floats, types: int, dim: int) -> TypeSums:
     places = places_of(dim)
     matrices = {name: getattr(parts, name)[places] for name in MATRICES}
     return parts._replace(rows=parts.rows.reshape(types, -1), **matrices)
-
-
-def information(row: Floats, dim: int) -> Matrix:
-    """The matrix of a row, where entries beside the diagonal are doubled (`core.plus.type_model`)."""
-    doubled: Matrix = row[dim:][places_of(dim)]
-    return 0.5 * (doubled + np.diag(np.diag(doubled)))
 
 
 FARTHEST = 100.0

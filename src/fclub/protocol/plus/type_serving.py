@@ -28,7 +28,10 @@ class TypeServing:
         self.rules, self.exploration, self.domain = rules, exploration, domain
         self.centre = CENTRE if domain.constant is not None else 0.0
         self.model = TypeModel.zeros(1, rules.types, rules.dim)
-        self._believe(first_beliefs(rules))
+        self._believe(self._first())
+
+    def _first(self) -> Beliefs:
+        return first_beliefs(self.rules)
 
     def _believe(self, beliefs: Beliefs) -> None:
         self.beliefs = beliefs
