@@ -25,14 +25,15 @@ def coverage(policy: str, placement: str, rounds: int, seed: int) -> float:
     learner: Any = fclub.make_policy(policy)
     world: Any = fclub.make_environment("synthetic", placement=placement)
     fclub.simulate(learner, world, rounds, seed=seed)
-    serving, truth = learner.pack(), world.theta
+    truth = world.theta
     held: list[Any] = []
     for _ in range(VISITS):
         user, items = world.visit()
-        row = serving.row_of[user]
-        expected = items @ truth[user] - serving.centre
-        width = NORMAL * np.sqrt(np.einsum("ki,ij,kj->k", items, serving.covariance[row], items))
-        held.append(abs(items @ serving.theta[row] - expected) <= width)
+        server, row = learner._locate(user)
+        bound = server.bound(row)
+        expected = items @ truth[user] - bound.offset
+        width = NORMAL * np.sqrt(np.einsum("ki,ij,kj->k", items, bound.inverse, items))
+        held.append(abs(items @ bound.theta - expected) <= width)
     return float(np.mean(held))
 
 

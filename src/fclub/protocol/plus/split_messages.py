@@ -11,7 +11,7 @@ import numpy as np
 
 from fclub.core.plus.split_sums import SplitSums, halves_are_possible
 from fclub.core.plus.type_model import row_length
-from fclub.core.types import Floats
+from fclub.core.types import Floats, Indices
 from fclub.errors import InvalidMessage
 from fclub.protocol.messages import ROUNDING, Count, Message, Part, check_named, write_id
 from fclub.protocol.plus.type_messages import (
@@ -79,6 +79,13 @@ def _bounds(types: int, dim: int) -> list[int]:
     return [0, *accumulate(sizes)]
 
 
+@lru_cache(maxsize=64)
+def _pairs(types: int) -> tuple[Indices, Indices]:
+    """Places above the diagonal."""
+    first, second = np.triu_indices(types, 1)
+    return first, second
+
+
 def length_of_splits(types: int, dim: int) -> int:
     """Numbers in `write_splits`."""
     return _bounds(types, dim)[-1]
@@ -87,7 +94,7 @@ def length_of_splits(types: int, dim: int) -> int:
 def write_splits(sums: SplitSums) -> Floats:
     """All numbers in a row; of pairs of types those above the diagonal."""
     base, *rest, merging = sums
-    pairs = merging[np.triu_indices(sums.types, 1)]
+    pairs = merging[_pairs(sums.types)]
     return np.concatenate([write_sums(base), *(part.ravel() for part in rest), pairs])
 
 
@@ -95,7 +102,7 @@ def read_splits(values: Floats, types: int, dim: int) -> SplitSums:
     """The inverse of `write_splits`."""
     base, *rest, pairs = (values[start:stop] for start, stop in pairwise(_bounds(types, dim)))
     merging = np.zeros((types, types))
-    merging[np.triu_indices(types, 1)] = pairs
+    merging[_pairs(types)] = pairs
     parts = [*rest[:7], *(part.reshape(types, -1) for part in rest[7:]), merging]
     return SplitSums(read_sums(base, types, dim), *parts)
 
