@@ -49,6 +49,13 @@ def test_frequencies_follow_zipf_in_random_order() -> None:
     assert np.argmax(counts) != np.argmax(other)
 
 
+def test_users_take_turns() -> None:
+    found = visitors(synthetic(visits="round-robin"), rounds=75)
+    np.testing.assert_array_equal(found, np.arange(75) % 30)
+    with pytest.raises(InvalidSetting, match="newcomers must be 0 with round-robin visits"):
+        synthetic(visits="round-robin", newcomers=0.2)
+
+
 @pytest.mark.parametrize("visits", ["uniform", "zipf"])
 def test_newcomers_wait_for_the_second_half(visits: str) -> None:
     environment = synthetic(newcomers=0.3, visits=visits)

@@ -34,7 +34,8 @@ Placement = Annotated[
     meaning("where the users of a cluster are: on few servers (blocks), or dealt out to all (spread)"),
 ]
 Visits = Annotated[
-    Literal["uniform", "zipf"], meaning("how often users come: all alike, or by Zipf's law")
+    Literal["uniform", "zipf", "round-robin"],
+    meaning("how often users come: all alike, by Zipf's law, or one after the other"),
 ]
 Newcomers = Annotated[
     float, meaning("share of users whose first visit is in the second half", least=0, below=1)
@@ -165,8 +166,8 @@ class LinearEnvironment(Environment):
         return self._world
 
     def _set_arrivals(self, visits: str, newcomers: float) -> None:
-        """Who comes when: `visits` is uniform or zipf, `newcomers` the share of users who come late."""
-        check_law(newcomers, self.problem.users)
+        """Who comes when: `visits` is the law, `newcomers` the share of users who come late."""
+        check_law(visits, newcomers, self.problem.users)
         self.visits, self.newcomers = visits, newcomers
 
     @property

@@ -23,7 +23,7 @@ class Arrivals(NamedTuple):
 
     `is_newcomer` (n,) says whose first visit has to wait for the second half. `cumulated` (2, n) has
     the cumulated probabilities of users in both halves; it is empty where all users are alike all the
-    time. `change` is the first round of the second half.
+    time, and has one row where they take turns. `change` is the first round of the second half.
     """
 
     generator: np.random.Generator
@@ -37,6 +37,9 @@ class Arrivals(NamedTuple):
 def next_user(arrivals: Arrivals, users: int) -> int:
     """One uniform number per visit; a user without probability is never drawn."""
     drawn = arrivals.generator.random()
+    if arrivals.cumulated.shape[0] == 1:
+        arrivals.played[0] += 1
+        return int((arrivals.played[0] - 1) % users)
     if arrivals.cumulated.shape[0] == 0:
         return int(min(drawn * users, users - 1))
     half = 1 if arrivals.played[0] >= arrivals.change else 0
@@ -44,8 +47,10 @@ def next_user(arrivals: Arrivals, users: int) -> int:
     return int(np.searchsorted(arrivals.cumulated[half], drawn, side="right"))
 
 
-def check_law(newcomers: float, users: int) -> None:
-    """At least one user is there from the start."""
+def check_law(visits: str, newcomers: float, users: int) -> None:
+    """At least one user is there from the start; who takes turns is there all the time."""
+    if visits == "round-robin":
+        require(newcomers == 0, "newcomers must be 0 with round-robin visits", newcomers)
     most = 1.0 - 1.0 / users
     require(newcomers <= most, f"newcomers must be at most {most:g} here", newcomers)
 
@@ -70,8 +75,9 @@ def start_arrivals(
         if rounds is None:
             raise InvalidSetting("newcomers come in the second half: call expect_rounds before start")
         change = rounds // 2
-    elif visits == "uniform":
-        return Arrivals(generator, is_newcomer, np.zeros((0, 0)), change, played)
+    elif visits != "zipf":
+        kind = 1 if visits == "round-robin" else 0
+        return Arrivals(generator, is_newcomer, np.zeros((kind, 0)), change, played)
     weight = 1.0 / rank if visits == "zipf" else np.ones(users)
     cumulated = np.cumsum([np.where(is_newcomer, 0.0, weight), weight], axis=1)
     # Every row ends at exactly 1, so that a number below 1 always finds a user with probability.

@@ -14,11 +14,11 @@ from fclub.errors import InvalidSetting
 from fclub.experiments.report.charts import GREEN, GREY, Line, Style, line_of
 from fclub.experiments.report.measured import Measured
 from fclub.experiments.report.tables import Cell, Table
+from fclub.experiments.study.figures import PRINTED
 from fclub.protocol.rows.paper import Printed
 from fclub.theory import Bound, Theory
 
-PRINTED = "cdp-fclub-dc"
-"""The paper's algorithm with its noise applied."""
+LOWEST = Style(GREEN, "dot")
 LEAST = 10
 """The bounds are computed from this T on."""
 
@@ -71,8 +71,10 @@ def bounds_lines(measured: Measured) -> tuple[list[Line], list[Line]]:
     theories = [_at(theory, int(T)) for T in x]
     regret = [each.regret() for each in theories]
     messages = [each.communication() for each in theories]
+    order = np.array([each.lower_bound for each in theories])
+    lowest = Line("√(dmT), order of the lower bound", x.astype(np.float64), order, None, LOWEST)
     return (
-        _lines(measured, "regret", x, regret, "Theorem 1", "regret 1 every round"),
+        [*_lines(measured, "regret", x, regret, "Theorem 1", "regret 1 every round"), lowest],
         _lines(measured, "total", x, messages, "proposition", "everything sent at once"),
     )
 

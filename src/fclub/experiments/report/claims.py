@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import inf, log2, nan, sqrt
+from math import inf, log, log2, nan, sqrt
 from typing import Any
 
 import numpy as np
 from scipy.special import stdtr
 
+from fclub.core.clustering import adjusted_rand_index
 from fclub.core.types import Floats
-from fclub.experiments.report.bounds import PRINTED, make_theory
+from fclub.experiments.report.bounds import make_theory
 from fclub.experiments.report.measured import Curve, Measured
 from fclub.experiments.study.advice import ALONE
+from fclub.experiments.study.figures import PRINTED
 from fclub.experiments.study.study import Figure
 
 HOLDS, FAILS, PARTLY, OPEN = "holds", "does not hold", "holds in part", "not settled"
@@ -284,6 +286,20 @@ def comparison(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
         yield from _ours(m)
 
 
+def degenerate(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
+    """The discussion's factors are orders of growth; they are read without their constants."""
+    for m in measured:
+        own = m.curve(PRINTED, "regret")
+        rival = m.curve("fclub-dc", "regret")
+        given = m.settings[PRINTED]
+        factor = sqrt(log(1 / float(given["delta"])) / float(given["epsilon"]))
+        text = "privacy multiplies regret by at most √(log(1/δ)/ε) in degenerate cases, constants apart"
+        seen = f"{own.end / rival.end:.2f} × fclub-dc, factor {factor:.2f}"
+        yield Claim("", m.panel.title, text, seen, (below(own, rival, factor),))
+        for name in (PRINTED, "fclub-dc"):
+            yield _sublinear(m, name)
+
+
 def communication(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
     for m in measured:
         if _has(m, "fclub", "fclub-dc", PRINTED):
@@ -321,7 +337,8 @@ STUDIED = {
 
 
 def sweep(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
-    for name in (PRINTED, "fclub-dc"):
+    names = [label for label in measured[0].labels if label.startswith(PRINTED)]
+    for name in (*names, "fclub-dc"):
         if name == "fclub-dc" and figure.name == "parameters-epsilon":
             continue
         curves = [m.curve(name, "regret") for m in measured]
@@ -358,13 +375,22 @@ def bounds(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
         yield Claim("", m.panel.title, text, words, (seen <= bound.value,), remark=remark)
 
 
+def server_score(m: Measured) -> float:
+    """The adjusted Rand index of “all users of a server are one cluster”, whatever the data say."""
+    environment = m.panel.experiment.environment.make_environment()
+    environment.start(m.panel.experiment.seeds[0])
+    return adjusted_rand_index(environment.server_of, environment.labels)
+
+
 def clusters(figure: Figure, measured: list[Measured]) -> Iterator[Claim]:
     for m in measured:
+        trivial = server_score(m)
         for name in (PRINTED, "fclub-dc", "fclub-plus", "cdp-fclub-plus"):
             if _has(m, name):
                 ari, found = m.curve(name, "ari"), m.curve(name, "found").end
                 right = int((ari.last > 1 - 1e-9).sum())
                 seen = f"{right} of {len(ari.last)} seeds; {found:.1f} clusters, ARI {ari.end:.2f}"
+                seen += f" (the server alone: {trivial:.2f})"
                 verdict = True if right == len(ari.last) else False if right == 0 else None
                 text = f"{name} finds the true clusters by the last round"
                 yield Claim("", m.panel.title, text, seen, (verdict,))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.experiments.report import claims
-from fclub.experiments.report.bounds import PRINTED, bounds_lines, bounds_table
+from fclub.experiments.report.bounds import bounds_lines, bounds_table
 from fclub.experiments.report.charts import (
     GREY,
     Chart,
@@ -29,6 +29,7 @@ from fclub.experiments.report.claims import Claim
 from fclub.experiments.report.measured import Curve, Measured, relative
 from fclub.experiments.report.tables import Cell, Table, Value
 from fclub.experiments.study.advice import ALONE
+from fclub.experiments.study.figures import PRINTED
 from fclub.experiments.study.study import Figure
 
 PAPER_MILLISECONDS: dict[str, dict[str, float]] = {
@@ -219,6 +220,9 @@ def clusters(figure: Figure, measured: list[Measured]) -> Drawn:
             ("ari", "adjusted Rand index", 2),
         ):
             lines = [line_of(name, m.curve(name, metric), k) for k, name in enumerate(m.labels)]
+            if metric == "ari":
+                x, score = lines[0].x, claims.server_score(m)
+                lines.append(Line("server alone", x, np.full(len(x), score), None, Style(GREY, "dot")))
             title = f"{label[0].upper()}{label[1:]}: {m.panel.title}"
             name = f"{m.panel.key}-{metric}"
             drawn.charts.append(Chart(name, title, "round t", label, lines, log_x=True, digits=digits))
@@ -284,6 +288,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "comparison": Kind(comparison, claims.comparison),
+    "degenerate": Kind(comparison, claims.degenerate),
     "communication": Kind(communication, claims.communication),
     "runtime": Kind(runtime, claims.runtime),
     "sweep": Kind(sweep, claims.sweep),

@@ -21,6 +21,8 @@ from fclub.policies.registry import POLICIES, find_policy
 
 ROUNDS, SEEDS = 100_000, 10
 TITLES = {"movielens": "MovieLens", "yelp": "Yelp"}
+PRINTED = "cdp-fclub-dc"
+"""The paper's algorithm with its noise applied."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,7 @@ def data_panels(
     """The variants of a data set that are here, and why the others are left out."""
     panels, skipped = [], []
     for variant in variants:
-        given = {} if scale.data is None or variant == "printed" else {"path": scale.data}
-        environment = Setting(name, {"variant": variant, **given})
+        environment = Setting(name, _variant(variant, scale))
         try:
             make_environment(name, **environment.parameters)
         except DataMissing as error:
@@ -106,8 +107,22 @@ def data_panels(
             continue
         title = f"{TITLES[name]}, {variant}"
         policies = with_references(compared(), scale)
-        panels.append(make_panel(f"{name}-{variant}", title, scale, policies, environment))
+        key = f"{name}-{variant.replace(', ', '-')}"
+        panels.append(make_panel(key, title, scale, policies, environment))
     return tuple(panels), tuple(skipped)
+
+
+SMALL = "printed, small"
+"""The paper's pipeline on MovieLens small."""
+
+
+def _variant(variant: str, scale: Scale) -> dict[str, Parameter]:
+    if variant == SMALL:
+        return {"variant": "printed", "path": "movielens-latest-small"}
+    given: dict[str, Parameter] = {"variant": variant}
+    if scale.data is not None and variant != "printed":
+        given["path"] = scale.data
+    return given
 
 
 VARIED: dict[str, tuple[float, ...]] = {
@@ -126,12 +141,17 @@ AXES = {
     "n": "users n",
 }
 BUDGETS = (0.5, 1, 2, 4, 8)
+LEARNING = (20, 100)
+"""Budgets at which the paper's private policy learns."""
 DELTAS = {0.1: "0.1", 1e-5: "0.00001"}
 RATIOS = (1.001, 1.01, 1.1, 1.5, 2.0, 5.0, 20.0)
 
 
 def parameter(letter: str, scale: Scale) -> Figure:
-    """One quantity varied, the others at the paper's values; delayed communication only."""
+    """One quantity varied, the others at the paper's values; delayed communication only.
+
+    At ε=1 the paper's policy does not learn, so it is also played at budgets where it does.
+    """
     names = [name for name in compared() if trigger(name) != "every-round"]
     panels = []
     for value in VARIED[letter]:
@@ -140,7 +160,9 @@ def parameter(letter: str, scale: Scale) -> Figure:
             given = {} if value == 1 else {"epsilon": value}
             noisy = {n: printed(n, scale, given) for n in names if private(n)}
             policies |= noisy
-        elif value != make_environment("synthetic").get_params()[SIZES[letter]]:
+        else:
+            policies |= {f"{PRINTED}, ε={e}": printed(PRINTED, scale, {"epsilon": e}) for e in LEARNING}
+        if letter != "epsilon" and value != make_environment("synthetic").get_params()[SIZES[letter]]:
             environment = Setting("synthetic", {SIZES[letter]: int(value)})
         title = f"{letter} = {value:g}" if letter != "epsilon" else f"ε = {value:g}"
         panels.append(
@@ -192,7 +214,7 @@ def tradeoff(scale: Scale) -> Figure:
 
 
 VARIANTS = {
-    "movielens": ("printed", "top40", "clustered", "users"),
+    "movielens": ("printed", SMALL, "top40", "clustered", "users"),
     "yelp": ("top40", "clustered", "users"),
 }
 
@@ -233,6 +255,38 @@ def constants(scale: Scale) -> Figure:
         "(0.005·β, α₁ = 1.5, ridge 2)."
     )
     return Figure("constants", "comparison", "Tuned, printed and published constants", about, panels)
+
+
+DEGENERATE: dict[str, tuple[str, dict[str, Parameter]]] = {
+    "one": ("m = L = 1", {"clusters": 1, "servers": 1}),
+    "one-server": ("L = 1", {"servers": 1}),
+    "one-cluster": (
+        "m = 1, a user per server, in turns",
+        {"clusters": 1, "users": 5, "visits": "round-robin"},
+    ),
+    "turns": ("the paper's setting, users in turns", {"visits": "round-robin"}),
+}
+
+
+def degenerate(scale: Scale) -> Figure:
+    """The three cases of the paper's discussion, and arrivals in turns at its own setting."""
+    names = [name for name in compared() if trigger(name) != "every-round"]
+    panels = tuple(
+        make_panel(
+            f"degenerate-{key}",
+            f"Degenerate case, {title}",
+            scale,
+            with_references(names, scale),
+            Setting("synthetic", given),
+        )
+        for key, (title, given) in DEGENERATE.items()
+    )
+    about = (
+        "The cases to which the paper's discussion reduces its setting: private linear bandits "
+        "(m = L = 1), private clustering of bandits (L = 1), and distributed linear bandits (m = 1, "
+        "one user per server, round-robin arrivals); last, its own setting with round-robin arrivals."
+    )
+    return Figure("degenerate", "degenerate", "Degenerate cases", about, panels)
 
 
 def _data_figure(name: str, title: str, about: str) -> Callable[[Scale], Figure]:
@@ -327,7 +381,8 @@ def pays(scale: Scale) -> Figure:
 
 
 _MOVIELENS = (
-    "Users from MovieLens, items at random. printed: as the text says, from the ratings. top40, "
+    "Users from MovieLens, items at random. printed: as the text says, from the ratings of "
+    "MovieLens-1M. printed, small: the same from MovieLens small, which has 610 users. top40, "
     "clustered and users: the published arrays (first 40 rows, 40 random rows, users not replaced by "
     "centroids)."
 )
@@ -338,6 +393,7 @@ SINGLE: dict[str, Callable[[Scale], Figure]] = {
     "constants": constants,
     "movielens": _data_figure("movielens", "MovieLens comparison", _MOVIELENS),
     "yelp": _data_figure("yelp", "Yelp comparison", _YELP),
+    "degenerate": degenerate,
     "communication": communication,
     "runtime": runtime,
     "privacy": privacy,
@@ -352,6 +408,7 @@ ORDER = (
     "movielens",
     "yelp",
     "parameters",
+    "degenerate",
     "communication",
     "runtime",
     "privacy",
