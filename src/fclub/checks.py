@@ -184,7 +184,9 @@ def _bad_calls(policy: Policy, user: int, items: Matrix, x: Matrix) -> Iterator[
         yield InvalidFeatures, policy.update, (user, bad, 1.0)
     yield EmptyItems, policy.recommend, (user, [])
     yield EmptyItems, policy.recommend, (user, items[:0])
-    for reward in (-0.1, 1.1, np.nan, np.inf, "1"):
+    low, high = policy.problem.reward_range
+    outside = [y for y in (low - 0.1, high + 0.1) if np.isfinite(y)]
+    for reward in (*outside, np.nan, np.inf, "1"):
         yield InvalidReward, policy.update, (user, x, reward)
 
 
@@ -271,7 +273,7 @@ def check_description(environment: Environment) -> None:
 
 
 def check_visits(environment: Environment, visits: int) -> None:
-    """Users exist, items are valid, rewards are in [0, 1], nothing beats the best item."""
+    """Users exist, items are valid, rewards are in their range, nothing beats the best item."""
     environment.start(1)
     for turn in range(visits):
         user, items = environment.visit()
@@ -280,7 +282,9 @@ def check_visits(environment: Environment, visits: int) -> None:
         if environment.problem.constant is not None:
             expect(np.allclose(items[:, -1], environment.problem.constant), "constant feature varies")
         outcome = environment.feedback(turn % len(items))
-        expect(0.0 <= outcome.reward <= 1.0, f"reward {outcome.reward} is outside [0, 1]")
+        low, high = environment.problem.reward_range
+        inside = bool(np.isfinite(outcome.reward)) and low <= outcome.reward <= high
+        expect(inside, f"reward {outcome.reward} is outside [{low:g}, {high:g}]")
         expect(-1e-12 <= outcome.regret < np.inf, f"regret {outcome.regret} makes no sense")
 
 

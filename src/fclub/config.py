@@ -6,7 +6,8 @@ All three are frozen and check their ranges once, when they are made.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from math import inf, isfinite
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -61,12 +62,31 @@ def require(condition: bool, message: str, value: object) -> None:
         raise InvalidSetting(f"{message}, got {value!r}", value)
 
 
+RewardLimits = tuple[float, float] | Literal["unbounded"]
+
+
+def _as_range(reward: object) -> RewardLimits:
+    """(low, high) as two finite numbers, also from a list; or "unbounded"."""
+    if reward == "unbounded":
+        return "unbounded"
+    try:
+        low, high = (float(end) for end in reward)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        low, high = inf, -inf
+    known = isfinite(low) and isfinite(high) and low < high
+    require(known, 'reward must be (low, high) with low < high, or "unbounded"', reward)
+    return low, high
+
+
 @dataclass(frozen=True)
 class Problem:
     """What a policy may know about its world.
 
     `constant` is the value of the last feature where every item has the same one there, else None:
-    only such a domain allows centred rewards (docs/privacy.md).
+    only such a domain allows centred rewards (docs/privacy.md). `reward` is the range of rewards,
+    (low, high), or "unbounded". Policies without a federation, and rivals, learn from rewards as they
+    are. Federations of local servers map the range to [0, 1], and clip unbounded rewards to it: their
+    messages and noise are for bounded rewards. A `privacy_report` says so.
 
     >>> import fclub
     >>> policy = fclub.LinUCB()
@@ -79,14 +99,21 @@ class Problem:
     servers: Servers
     dim: Dim
     constant: Annotated[float, Meta(gt=0, le=1)] | None = None
+    reward: RewardLimits = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         check_fields(self)
+        object.__setattr__(self, "reward", _as_range(self.reward))
         require(
             self.servers <= self.users,
             f"servers must be at most the number of users ({self.users})",
             self.servers,
         )
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """The least and the largest reward; infinite where rewards are unbounded."""
+        return (-inf, inf) if self.reward == "unbounded" else self.reward
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,15 @@ def test_bad_rewards_are_refused_with_the_value(reward: object) -> None:
     assert refusal.value.value is reward
 
 
+def test_rewards_may_have_another_range_or_none() -> None:
+    assert as_reward(-3, -5.0, 5.0) == -3.0
+    assert as_reward(1e9, -np.inf, np.inf) == 1e9
+    with pytest.raises(InvalidReward, match=r"outside \[-5, 5\]"):
+        as_reward(6.0, -5.0, 5.0)
+    with pytest.raises(InvalidReward, match="not finite"):
+        as_reward(np.inf, -np.inf, np.inf)
+
+
 def test_rewards_are_mapped_to_the_model_and_back() -> None:
     stars = RewardRange(1.0, 5.0)
     assert [stars.to_model(r) for r in (1.0, 2.0, 5.0)] == [0.0, 0.25, 1.0]

@@ -114,14 +114,18 @@ def as_features(x: object, dim: int) -> Vector:
     return array
 
 
-def as_reward(reward: object) -> float:
-    """A finite number in [0, 1]."""
+def as_reward(reward: object, low: float = 0.0, high: float = 1.0) -> float:
+    """A finite number in [low, high]."""
     if isinstance(reward, str | bytes):
         raise InvalidReward(f"reward {reward!r} is not a number", reward)
     try:
         value = float(reward)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise InvalidReward(f"reward {reward!r} is not a number", reward) from None
-    if not (math.isfinite(value) and 0.0 <= value <= 1.0):
-        raise InvalidReward(f"reward {value!r} is outside [0, 1]", reward)
+    if not math.isfinite(value):
+        raise InvalidReward(f"reward {value!r} is not finite", reward)
+    if not low <= value <= high:
+        raise InvalidReward(
+            f"reward {value!r} is outside [{low:g}, {high:g}]; Problem(reward=...) is the range", reward
+        )
     return value

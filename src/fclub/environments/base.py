@@ -13,7 +13,9 @@ from fclub.config import Problem
 from fclub.core.compiling import DirectCall
 from fclub.core.types import Flags, Floats, Indices, Matrix
 from fclub.environments.world import (
+    BERNOULLI,
     CATALOGUE,
+    Answers,
     Catalogue,
     World,
     check_law,
@@ -25,7 +27,7 @@ from fclub.environments.world import (
     start_arrivals,
     start_changes,
 )
-from fclub.errors import InvalidInput, NotStarted
+from fclub.errors import InvalidInput, InvalidSetting, NotStarted
 from fclub.parameters import Parameter, meaning
 
 Items = Annotated[int, meaning("items on offer at a visit", least=1)]
@@ -85,6 +87,8 @@ class Environment(ABC):
     problem: Problem
     server_of: Indices
     rounds: int | None = None
+    delay: int = 0
+    """Later visits before a reward is known: the policy learns of visit t after visit t + delay."""
     _labels: Indices | None = None
 
     def __init_subclass__(cls) -> None:
@@ -148,6 +152,7 @@ class LinearEnvironment(Environment):
     visits: str = "uniform"
     newcomers: float = 0.0
     drift: float = 0.0
+    dropout: float = 0.0
     _world: World | None = None
 
     @property
@@ -181,21 +186,41 @@ class LinearEnvironment(Environment):
     @abstractmethod
     def _kind(self) -> int: ...
 
+    def _later(self, theta: Floats, rng: np.random.Generator) -> Floats | None:
+        """Everybody's vector from the middle of the rounds on, if it is another."""
+        return None
+
+    def _answers(self, rng: np.random.Generator) -> Answers:
+        """Honest answers by a fair coin."""
+        honest = np.ones(self.problem.users, dtype=np.int64)
+        return Answers(BERNOULLI, 0.0, np.zeros(self.problem.dim), honest)
+
     def _catalogue(self) -> Catalogue:
         """Real items, where there are any; called after `_draw_theta`."""
         return no_catalogue()
 
     def start(self, seed: int | SeedSequence) -> None:
         sequence = seed if isinstance(seed, SeedSequence) else SeedSequence(seed)
-        streams = [np.random.default_rng(child) for child in sequence.spawn(6)]
-        users, visitors, items, rewards, order, tastes = streams
+        streams = [np.random.default_rng(child) for child in sequence.spawn(9)]
+        users, visitors, items, rewards, order, tastes, leaving, later, answers = streams
         theta = self._draw_theta(users)
-        changes = start_changes(self.drift, theta, tastes)
-        arrivals = start_arrivals(self.visits, self.newcomers, len(theta), self.rounds, visitors, order)
+        after = self._later(theta, later)
+        if after is not None and self.rounds is None:
+            raise InvalidSetting("tastes change halfway: call expect_rounds before start")
+        changes = start_changes(self.drift, theta, tastes, after, (self.rounds or 0) // 2)
+        law = self.visits, self.newcomers, len(theta), self.rounds
+        arrivals = start_arrivals(*law, visitors, order, self._leaving(leaving))
         drawn = changes, items, rewards
-        self._world = World(self._kind, theta, arrivals, *drawn, self._catalogue())
+        self._world = World(
+            self._kind, theta, arrivals, *drawn, self._catalogue(), self._answers(answers)
+        )
         self._draw_user, self._draw_items = DirectCall(draw_user), DirectCall(draw_items)
         self._regret_of, self._draw_reward = DirectCall(regret_of), DirectCall(draw_reward)
+
+    def _leaving(self, rng: np.random.Generator) -> Flags:
+        """(n,): the users of the servers that are gone in the second half."""
+        gone = rng.permutation(self.problem.servers)[: round(self.dropout * self.problem.servers)]
+        return np.isin(self.server_of, gone)
 
     def visit(self) -> tuple[int, Matrix]:
         world = self.world

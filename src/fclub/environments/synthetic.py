@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from fclub.config import Dim, Problem, Servers, Users, require
+from fclub.config import Dim, Problem, RewardLimits, Servers, Users, require
 from fclub.core.types import Floats
 from fclub.environments.base import (
     Items,
@@ -17,7 +17,7 @@ from fclub.environments.base import (
     Visits,
     place,
 )
-from fclub.environments.world import DIRECTIONS, HALF, NON_NEGATIVE
+from fclub.environments.world import BERNOULLI, DIRECTIONS, HALF, NON_NEGATIVE, Answers
 from fclub.parameters import Parameter, checked, meaning
 
 
@@ -26,7 +26,7 @@ class Synthetic(LinearEnvironment):
 
     `kind="authors"`: θ and x are a random direction of norm 1/√2 beside a constant 1/√2, so that θᵀx is
     in [0, 1]. `kind="orthogonal"`: unit θ with disjoint non-negative supports (gap √2), unit
-    non-negative x.
+    non-negative x. Whatever makes a world harder is a parameter, and they can be combined.
     """
 
     name: ClassVar[str] = "synthetic"
@@ -55,9 +55,43 @@ class Synthetic(LinearEnvironment):
                 "probability that a visitor has some other user's taste from then on", least=0, below=1
             ),
         ] = 0.0,
+        change: Annotated[
+            Literal["none", "drift", "split", "merge"],
+            meaning(
+                "what happens halfway: nothing; every cluster has a new taste; half of each cluster's "
+                "users, at random, have one; every second cluster takes over that of the one before"
+            ),
+        ] = "none",
+        corrupted: Annotated[
+            float, meaning("share of users who do not answer honestly", least=0, below=1)
+        ] = 0.0,
+        corruption: Annotated[
+            Literal["random", "inverted"],
+            meaning("what corrupted users answer: a fair coin, or the opposite of what they like"),
+        ] = "random",
+        noise: Annotated[
+            float,
+            meaning("deviation of Gaussian, unbounded rewards; null: rewards are 0 or 1", least=0),
+        ]
+        | None = None,
+        misfit: Annotated[
+            float,
+            meaning(
+                "the most that an expected reward differs from θᵀx: m·cos(3π·aᵀx)", least=0, most=0.5
+            ),
+        ] = 0.0,
+        delay: Annotated[
+            int, meaning("later visits before a reward is known", "visits", least=0, most=100_000)
+        ] = 0,
+        dropout: Annotated[
+            float, meaning("share of servers without visits in the second half", least=0, below=1)
+        ] = 0.0,
     ) -> None:
         constant = HALF if kind == "authors" else None
-        self.problem = Problem(users, servers, dim, constant)
+        limits: RewardLimits = (0.0, 1.0) if noise is None else "unbounded"
+        self.problem = Problem(users, servers, dim, constant, limits)
+        staying = servers - round(dropout * servers)
+        require(staying >= 1, "dropout must leave a server", dropout)
         require(clusters <= users, f"clusters must be at most the {users} users", clusters)
         require(kind == "authors" or clusters <= dim, "orthogonal needs clusters ≤ dim", clusters)
         require(kind != "authors" or dim >= 2, "authors' vectors need dim ≥ 2", dim)
@@ -66,7 +100,8 @@ class Synthetic(LinearEnvironment):
         self.labels = np.arange(users) * clusters // users
         self.server_of = place(users, servers, placement)
         self._set_arrivals(visits, newcomers)
-        self.drift = drift
+        self.drift, self.change, self.delay, self.dropout = drift, change, delay, dropout
+        self.corrupted, self.corruption, self.noise, self.misfit = corrupted, corruption, noise, misfit
 
     def get_params(self) -> dict[str, Parameter]:
         return {
@@ -81,12 +116,47 @@ class Synthetic(LinearEnvironment):
             "visits": self.visits,
             "newcomers": self.newcomers,
             "drift": self.drift,
+            "change": self.change,
+            "corrupted": self.corrupted,
+            "corruption": self.corruption,
+            "noise": self.noise,
+            "misfit": self.misfit,
+            "delay": self.delay,
+            "dropout": self.dropout,
         }
 
     @property
     def knows_clusters(self) -> bool:
         """Who is in which is known at the start, and always where nobody moves."""
-        return self.drift == 0.0
+        return self.drift == 0.0 and self.change == "none"
+
+    @property
+    def vectors(self) -> Floats | None:
+        """None where rewards are not θᵀx."""
+        return None if self.misfit > 0.0 else self.theta
+
+    def _later(self, theta: Floats, rng: np.random.Generator) -> Floats | None:
+        if self.change == "none":
+            return None
+        if self.change == "merge":
+            first = np.searchsorted(self.labels, np.arange(self.clusters))
+            joined = self.labels - self.labels % 2
+            return np.where((self.labels % 2 == 1)[:, None], theta[first[joined]], theta)
+        new = self._draw_theta(rng)
+        if self.change == "split":
+            for label in range(self.clusters):
+                members = rng.permutation(np.flatnonzero(self.labels == label))
+                staying = members[: (len(members) + 1) // 2]
+                new[staying] = theta[staying]
+        return new
+
+    def _answers(self, rng: np.random.Generator) -> Answers:
+        users, dim = self.problem.users, self.problem.dim
+        honest = np.ones(users, dtype=np.int64)
+        some = rng.permutation(users)[: round(self.corrupted * users)]
+        honest[some] = 0 if self.corruption == "random" else -1
+        noise = BERNOULLI if self.noise is None else self.noise
+        return Answers(noise, self.misfit, _unit(rng.standard_normal(dim)), honest)
 
     @property
     def _kind(self) -> int:

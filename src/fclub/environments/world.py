@@ -6,7 +6,7 @@ Zipf's law, and some of them only in the second half of the rounds. Tastes may c
 
 from __future__ import annotations
 
-from math import sqrt
+from math import cos, pi, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from fclub.config import require
 from fclub.core.compiling import compiled, inner
 from fclub.core.kernels import dot, set_vector
-from fclub.core.types import Flags, Floats, Indices, Matrix
+from fclub.core.types import Flags, Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidSetting
 
 
@@ -62,45 +62,69 @@ def start_arrivals(
     rounds: int | None,
     generator: np.random.Generator,
     order: np.random.Generator,
+    leaving: Flags | None = None,
 ) -> Arrivals:
     """The law, before its first visit; `order` decides who comes late and who comes often.
 
     Under Zipf's law the user at place r of a random order has a probability proportional to 1/r.
+    `leaving` says who comes in the first half only.
     """
     is_newcomer = np.zeros(users, dtype=np.bool_)
     is_newcomer[order.permutation(users)[: round(newcomers * users)]] = True
     rank = 1.0 + order.permutation(users)
     played, change = np.zeros(1, dtype=np.int64), 0
-    if is_newcomer.any():
+    gone = np.zeros(users, dtype=np.bool_) if leaving is None else leaving
+    if is_newcomer.any() or gone.any():
         if rounds is None:
-            raise InvalidSetting("newcomers come in the second half: call expect_rounds before start")
+            raise InvalidSetting("the second half is another: call expect_rounds before start")
         change = rounds // 2
     elif visits != "zipf":
         kind = 1 if visits == "round-robin" else 0
         return Arrivals(generator, is_newcomer, np.zeros((kind, 0)), change, played)
     weight = 1.0 / rank if visits == "zipf" else np.ones(users)
-    cumulated = np.cumsum([np.where(is_newcomer, 0.0, weight), weight], axis=1)
+    is_newcomer &= ~gone
+    halves = [np.where(is_newcomer, 0.0, weight), np.where(gone, 0.0, weight)]
+    cumulated = np.cumsum(halves, axis=1)
     # Every row ends at exactly 1, so that a number below 1 always finds a user with probability.
     cumulated /= cumulated[:, -1:]
     return Arrivals(generator, is_newcomer, cumulated, change, played)
 
 
 class Changes(NamedTuple):
-    """With the probability `rate` a visitor has another taste from then on, one of `tastes` (n, d)."""
+    """With the probability `rate` a visitor has another taste from then on, one of `tastes` (n, d).
+
+    Where `later` is not empty, all users have these vectors from visit `change` on.
+    """
 
     generator: np.random.Generator
     rate: float
     tastes: Floats
+    later: Floats
+    change: int
+    played: Indices
 
 
-def start_changes(rate: float, theta: Floats, generator: np.random.Generator) -> Changes:
+def start_changes(
+    rate: float,
+    theta: Floats,
+    generator: np.random.Generator,
+    later: Floats | None = None,
+    change: int = 0,
+) -> Changes:
     """A user takes over what some user liked at the start, so that types stay what they are."""
-    return Changes(generator, rate, theta.copy() if rate > 0.0 else theta[:0])
+    tastes = theta.copy() if rate > 0.0 else theta[:0]
+    after = theta[:0].copy() if later is None else later
+    return Changes(generator, rate, tastes, after, change, np.zeros(1, dtype=np.int64))
 
 
 @inner
 def _change(changes: Changes, theta: Floats, user: int) -> None:
     """Before a visit; without a rate nothing is drawn."""
+    if changes.later.shape[0] > 0:
+        if changes.played[0] == changes.change:
+            for u in range(theta.shape[0]):
+                set_vector(theta[u], changes.later[u])
+        changes.played[0] += 1
     if changes.rate > 0.0 and changes.generator.random() < changes.rate:
         users = changes.tastes.shape[0]
         other = int(min(changes.generator.random() * users, users - 1))
@@ -147,6 +171,24 @@ def no_catalogue() -> Catalogue:
     return Catalogue(np.zeros((0, 0)), none, none, np.zeros(0))
 
 
+BERNOULLI = -1.0
+"""As `noise`: rewards are 0 or 1."""
+
+
+class Answers(NamedTuple):
+    """How visitors answer: where their rewards are not those of a linear model and a fair coin.
+
+    `noise` is the deviation of Gaussian rewards, or `BERNOULLI`. An expected reward is θᵀx plus
+    misfit·cos(3π·direction·x), a bounded part that no linear model has. `honest[u]` is 1; 0 for users
+    who answer at random; −1 for those who say the opposite. Regret is that of honest answers.
+    """
+
+    noise: float
+    misfit: float
+    direction: Vector
+    honest: Indices
+
+
 class World(NamedTuple):
     """What compiled code needs to play an environment: users' vectors and one generator per purpose."""
 
@@ -157,6 +199,7 @@ class World(NamedTuple):
     items: np.random.Generator
     rewards: np.random.Generator
     catalogue: Catalogue
+    answers: Answers
 
 
 @compiled
@@ -207,10 +250,14 @@ def draw_items(world: World, user: int, items: Matrix) -> None:
 
 @inner
 def _expected_reward(world: World, user: int, items: Matrix, index: int) -> float:
-    """θᵀx, or whether the user liked the item."""
+    """θᵀx and what is not linear, or whether the user liked the item."""
     if world.kind == CATALOGUE:
         return float(world.catalogue.liked[world.catalogue.starts[user] + index])
-    return dot(world.theta[user], items[index])
+    expected = dot(world.theta[user], items[index])
+    if world.answers.misfit > 0.0:
+        wave = cos(3.0 * pi * dot(world.answers.direction, items[index]))
+        expected = min(max(expected + world.answers.misfit * wave, 0.0), 1.0)
+    return expected
 
 
 @compiled
@@ -225,5 +272,12 @@ def regret_of(world: World, user: int, items: Matrix, index: int) -> float:
 
 @compiled
 def draw_reward(world: World, user: int, items: Matrix, index: int) -> float:
-    """A Bernoulli reward; one uniform number per visit, whatever was chosen."""
-    return 1.0 if world.rewards.random() < _expected_reward(world, user, items, index) else 0.0
+    """A Bernoulli or Gaussian reward; one random number per visit, whatever was chosen."""
+    expected = _expected_reward(world, user, items, index)
+    if world.answers.honest[user] == 0:
+        expected = 0.5
+    elif world.answers.honest[user] < 0:
+        expected = 1.0 - expected
+    if world.answers.noise >= 0.0:
+        return expected + world.answers.noise * world.rewards.standard_normal()
+    return 1.0 if world.rewards.random() < expected else 0.0

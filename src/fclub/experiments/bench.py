@@ -28,7 +28,7 @@ from fclub.environments.registry import make_environment
 from fclub.experiments.study.study import describe_machine
 from fclub.policies.registry import POLICIES, make_policy
 from fclub.protocol.learners.edges import EdgeDeletion
-from fclub.simulation.loop import Tally, loop_for, simulate
+from fclub.simulation.loop import Late, Tally, loop_for, simulate
 
 HALF = sqrt(0.5)
 
@@ -218,7 +218,8 @@ def rounds(users: int) -> dict[str, Any]:
     policy = make_policy("fclub-dc")
     policy.start(environment.problem, environment.server_of, seed=0)
     played = policy.pack(), environment.pack(), np.empty((10, DIM)), ROUNDS
-    told = np.zeros(2), Tally.start(environment.is_newcomer), np.zeros(0, dtype=np.int64)
+    late, choices = Late.start(0, DIM), np.zeros(0, dtype=np.int64)
+    told = np.zeros(2), Tally.start(environment.is_newcomer), late, choices
     assert policy.kernels is not None
     play = loop_for(policy.kernels, *played, *told)
     play(*played, *told)

@@ -136,7 +136,8 @@ class Policy(Parameters, ABC):
     def update(self, user: int, x: object, reward: object) -> None:
         """Learn that this user rewarded the item with features x."""
         row = self._check_user(user)
-        features, y = as_features(x, self.problem.dim), as_reward(reward)
+        features = as_features(x, self.problem.dim)
+        y = as_reward(reward, *self.problem.reward_range)
         self._update(row, features, y)
         self.observations += 1
         self.after_round()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.config import Problem
+from fclub.core.inputs import RewardRange
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.policies.base import Policy, Rows
 from fclub.privacy.ledger import Ledger
@@ -81,7 +82,19 @@ class FederatedPolicy(Policy, Constants):
     def _update(self, user: int, x: Vector, y: float) -> None:
         self.family.domain.check_items(x.reshape(1, -1))
         server, row = self._locate(user)
-        server.observe(row, x, y)
+        server.observe(row, x, self._learned(y))
+
+    @property
+    def _maps_rewards(self) -> bool:
+        """Messages are checked, noise is drawn and priors are chosen for rewards in [0, 1]."""
+        return self.problem.reward != (0.0, 1.0)
+
+    def _learned(self, y: float) -> float:
+        """What is learned from a reward: itself, or its place in [0, 1]."""
+        if not self._maps_rewards:
+            return y
+        low, high = (0.0, 1.0) if self.problem.reward == "unbounded" else self.problem.reward
+        return RewardRange(low, high, clip=True).to_model(y)
 
     def after_round(self) -> None:
         self.federation.advance(self.observations)
@@ -95,7 +108,11 @@ class FederatedPolicy(Policy, Constants):
         return self.link.communications
 
     def privacy_report(self) -> dict[str, object] | None:
-        return self.ledger.summary() if self.ledger is not None else None
+        if self.ledger is None:
+            return None
+        how = "clipped" if self.problem.reward == "unbounded" else "mapped"
+        told = {"rewards": f"{how} to [0, 1]"} if self._maps_rewards else {}
+        return {**self.ledger.summary(), **told}
 
     @property
     def labels_(self) -> Indices:
@@ -116,7 +133,8 @@ class FederatedPolicy(Policy, Constants):
         return None if self._compiled is None else self._compiled.kernels
 
     def pack(self) -> Any | None:
-        return None if self._compiled is None else self._compiled.pack()
+        compiled = self._compiled
+        return None if compiled is None or self._maps_rewards else compiled.pack()
 
     def count_events(self, state: Any) -> None:
         assert self._compiled is not None

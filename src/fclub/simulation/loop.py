@@ -8,6 +8,7 @@ for a new user: the mean regret of users' first, second, … fiftieth visit.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
@@ -19,7 +20,8 @@ from numpy.random import SeedSequence
 from fclub.config import require
 from fclub.core.clustering import adjusted_rand_index
 from fclub.core.compiling import DirectCall, borrowed, compiled, for_types
-from fclub.core.types import Flags, Floats, Indices, Matrix
+from fclub.core.kernels import set_vector
+from fclub.core.types import Flags, Floats, Indices, Matrix, Vector
 from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment
 from fclub.environments.world import World, draw_items, draw_reward, draw_user, regret_of
@@ -64,6 +66,44 @@ def note(tally: Tally, user: int, regret: float) -> None:
             tally.counts[NEWCOMERS, k] += 1
 
 
+class Late(NamedTuple):
+    """Observations whose rewards are not known yet: a ring of as many as there are visits of delay.
+
+    `user`, `x` and `reward` are the observation that has just become known.
+    """
+
+    users: Indices
+    features: Matrix
+    rewards: Floats
+    played: Indices
+    user: Indices
+    x: Vector
+    reward: Floats
+
+    @staticmethod
+    def start(delay: int, dim: int) -> Late:
+        counts = [np.zeros(size, dtype=np.int64) for size in (delay, 1, 1)]
+        rows = np.zeros((delay, dim)), np.zeros(delay)
+        return Late(counts[0], *rows, counts[1], counts[2], np.zeros(dim), np.zeros(1))
+
+
+@compiled
+def arrived(late: Late, user: int, x: Vector, y: float) -> bool:
+    """Put an observation in; whether one has come out."""
+    delay = late.users.shape[0]
+    if delay == 0:
+        late.user[0], late.reward[0] = user, y
+        set_vector(late.x, x)
+        return True
+    slot, known = late.played[0] % delay, late.played[0] >= delay
+    late.user[0], late.reward[0] = late.users[slot], late.rewards[slot]
+    set_vector(late.x, late.features[slot])
+    late.users[slot], late.rewards[slot] = user, y
+    set_vector(late.features[slot], x)
+    late.played[0] += 1
+    return bool(known)
+
+
 def means(tally: Tally, group: int) -> Floats:
     """The mean regret of the group's 1st, 2nd, … visit, up to the last that anybody made."""
     made = int(np.count_nonzero(tally.counts[group]))
@@ -78,10 +118,12 @@ def _play(
     rounds: int,
     totals: Floats,
     tally: Tally,
+    late: Late,
     choices: Indices,
 ) -> None:
     """Play rounds; add regret and reward to `totals`; note choices if there is room for them."""
     state, world, items, tally = borrowed(state), borrowed(world), borrowed(items), borrowed(tally)
+    late = borrowed(late)
     for t in range(rounds):
         user = draw_user(world)
         draw_items(world, user, items)
@@ -91,7 +133,10 @@ def _play(
         note(tally, user, regret)
         y = draw_reward(world, user, items, index)
         totals[1] += y
-        feedback(state, user, items[index], y)  # type: ignore[name-defined]  # noqa: F821
+        if arrived(late, user, items[index], y):
+            feedback(  # type: ignore[name-defined]  # noqa: F821
+                state, late.user[0], late.x, late.reward[0]
+            )
         if choices.shape[0] > 0:
             choices[t] = index
 
@@ -122,6 +167,7 @@ class _Readable:
     def __init__(self, policy: Policy, environment: Environment, choices: Indices) -> None:
         self.policy, self.environment, self.choices = policy, environment, choices
         self.tally, self._note = Tally.start(environment.is_newcomer), DirectCall(note)
+        self._late: deque[tuple[int, Matrix, float]] = deque()
 
     def play(self, start: int, stop: int, totals: Floats) -> None:
         for t in range(start, stop):
@@ -130,7 +176,9 @@ class _Readable:
             outcome = self.environment.feedback(index)
             totals += (outcome.regret, outcome.reward)
             self._note(self.tally, user, outcome.regret)
-            self.policy.update(user, items[index], outcome.reward)
+            self._late.append((user, items[index], outcome.reward))
+            if len(self._late) > self.environment.delay:
+                self.policy.update(*self._late.popleft())
             if len(self.choices):
                 self.choices[t] = index
 
@@ -142,8 +190,9 @@ class _Compiled:
     """Rounds in compiled blocks that end where the policy has something to do between rounds."""
 
     def __init__(self, policy: Policy, environment: Environment, choices: Indices) -> None:
-        self.policy, self.choices = policy, choices
+        self.policy, self.choices, self.delay = policy, choices, environment.delay
         self.tally = Tally.start(environment.is_newcomer)
+        self.late = Late.start(environment.delay, environment.problem.dim)
         self.world: Any = environment.pack()
         self.items = np.empty((environment.items, environment.problem.dim))  # type: ignore[attr-defined]
         self._pack()
@@ -152,22 +201,22 @@ class _Compiled:
         """Take the policy's arrays over and look up the loop for their types, once for many blocks."""
 
         self.state: Any = self.policy.pack()
-        told, kernels = (np.zeros(2), self.tally, self.choices), self.policy.kernels
+        told, kernels = (np.zeros(2), self.tally, self.late, self.choices), self.policy.kernels
         assert kernels is not None
         self._play = loop_for(kernels, self.state, self.world, self.items, 0, *told)
 
     def _run(self, start: int, stop: int, totals: Floats) -> None:
-        choices = self.choices[start:stop]
-        self._play(self.state, self.world, self.items, stop - start, totals, self.tally, choices)
+        told = totals, self.tally, self.late, self.choices[start:stop]
+        self._play(self.state, self.world, self.items, stop - start, *told)
 
     def play(self, start: int, stop: int, totals: Floats) -> None:
         while start < stop:
             limit = self.policy.next_stop
-            end = stop if limit is None else min(stop, limit)
+            end = stop if limit is None else min(stop, limit + self.delay)
             self._run(start, end, totals)
-            self.policy.observations += end - start
+            self.policy.observations = max(0, end - self.delay)
             self.policy.count_events(self.state)
-            if end == limit:
+            if self.policy.observations == limit:
                 self.finish()
                 self.policy.after_round()
                 self._pack()
