@@ -48,7 +48,7 @@ def test_unknown_names_are_missing_as_usual() -> None:
         fclub.Polcy  # type: ignore[attr-defined]  # noqa: B018
 
 
-WITHOUT = "import sys; sys.modules |= dict.fromkeys(('httpx', 'starlette', 'nats', 'uvicorn')); "
+WITHOUT = "import sys; sys.modules |= dict.fromkeys(('httpx', 'starlette', 'nats', 'httptools')); "
 
 
 EACH = """

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,11 +19,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import uvicorn
-from starlette.routing import Router
+import uvloop
 
-from fclub.service.http.gate import hash_token
-from fclub.service.http.joined import JoinedProtocol
+from fclub.service.http.gate import Routes, hash_token
+from fclub.service.http.server import HttpServer, Limits
 from fclub.service.serve import local_app
 from fclub.service.settings import Http, LocalSettings, Model
 
@@ -29,6 +31,7 @@ TOKEN, ADMIN_TOKEN = "application-token", "admin-token"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 ADMIN = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 ITEMS = [{"id": str(k), "features": [0.1 * k] + [0.0] * (DIM - 1)} for k in range(3)]
+LIMITS = Limits(stop_seconds=3.0)
 HTTP = Http(
     tokens=[hash_token(TOKEN)],
     admin_tokens=[hash_token(ADMIN_TOKEN)],
@@ -62,6 +65,8 @@ class Wire:
 
     def close(self) -> None:
         self.closed = True
+
+    abort = close
 
     def is_closing(self) -> bool:
         return self.closed
@@ -111,28 +116,45 @@ def tmp_path() -> Iterator[Path]:
 
 
 @contextmanager
-def serving(app: Router) -> Iterator[httpx.Client]:
+def serving(
+    app: Routes,
+    limits: Limits = LIMITS,
+    context: ssl.SSLContext | None = None,
+    verify: ssl.SSLContext | bool = True,
+) -> Iterator[httpx.Client]:
     """The application on a real port, in a thread, with its start and stop."""
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http=JoinedProtocol,
-            ws="none",
-            port=0,
-            log_config=None,
-            proxy_headers=False,
-            timeout_graceful_shutdown=3,  # a browser may still read a live page
-        )
-    )
     listener = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with app.lifespan_context(app):
+            server = HttpServer(app, limits, app.gate.monitor)
+            await server.start([listener], context)
+            started.set_result((asyncio.get_running_loop(), stop))
+            await stop.wait()
+            app.gate.monitor.stopping = True
+            await server.stop()
+
+    def run() -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(serve())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run)
     thread.start()
+    loop, stop = started.result()
     try:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with httpx.Client(base_url=url, headers=HEADERS, timeout=120) as client:
+        scheme = "http" if context is None else "https"
+        url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+        with httpx.Client(base_url=url, headers=HEADERS, timeout=120, verify=verify) as client:
             yield client
     finally:
-        server.should_exit = True
+        loop.call_soon_threadsafe(stop.set)
         thread.join()
         listener.close()
 

@@ -112,10 +112,6 @@ TELL_AGAIN_SECONDS = 60.0
 log = logging.getLogger("fclub.service")
 log.addHandler(logging.NullHandler())  # who has not asked for a log gets none
 
-# It warns of every request that is no HTTP or wants another protocol, for which nobody needs a token.
-# These are refused, counted and logged as all others are.
-logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-
 # One more series per counter, with a time that the process already tells.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -153,6 +149,9 @@ class Monitor:
             "fclub_link_refused_frames_total", "Frames refused.", "peer", "reason"
         )
         self.failures = self._counter("fclub_link_failures_total", "Errors of the connection.")
+        self.dropped = self._counter(
+            "fclub_http_dropped_connections_total", "Connections ended as too slow or too many."
+        )
         self.stopping = False
         self._told: dict[tuple[str, str], float] = {}
         self._gauges: dict[str, Gauge] = {}

@@ -11,19 +11,19 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import uvicorn
+import uvloop
 from starlette.routing import Router
 
 from fclub.errors import InvalidSetting, ServiceFailed
 from fclub.service.http.gate import Routes
 from fclub.service.http.global_app import GlobalService
-from fclub.service.http.joined import JoinedProtocol
 from fclub.service.http.local_app import LocalService
+from fclub.service.http.server import HttpServer, Limits
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import NatsWire, broker_of
 from fclub.service.link.wire import DirectWire, Wire, end
@@ -51,8 +51,8 @@ SWITCH_SECONDS = 0.0005
 GARBAGE_AFTER = 50_000
 """New objects after which garbage is looked for: a request makes dozens, all gone with its answer."""
 
-IDLE_SECONDS = 75
-"""How long an idle connection is kept."""
+OTHER_FILES = 64
+"""Files that a server has open beside its connections, at most."""
 
 MOST_FILES = 65_536
 """Files that a server wants to have open at most; every connection is one."""
@@ -182,40 +182,41 @@ def serve(
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     http = settings.http
-    _allow_files()
+    limits = Limits(_allow_files(http.max_connections))
     listeners = _listen(http)
     app, runner = make(settings)
-    config = uvicorn.Config(
-        app,
-        http=JoinedProtocol,
-        ws="none",
-        ssl_certfile=None if http.socket else http.tls_certificate,
-        ssl_keyfile=None if http.socket else http.tls_key,
-        timeout_keep_alive=IDLE_SECONDS,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-    )
+    context = None if http.socket else _tls(http)
+    reread = Reread(settings, load, app.gate, runner.wire, runner.monitor)
+    reread.context = context
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+        loop.run(_serve(app, limits, runner, listeners, context, reread))
+
+
+def _tls(http: Http) -> ssl.SSLContext | None:
+    if http.tls_certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        config.load()
+        context.load_cert_chain(http.tls_certificate, http.tls_key)
     except (OSError, ssl.SSLError) as error:
         raise unusable(http, error) from None
-    reread = Reread(settings, load, app.gate, runner.wire, runner.monitor)
-    reread.context = config.ssl
-    sys.setswitchinterval(SWITCH_SECONDS)
-    server = _Server(config, runner.monitor)
-    with asyncio.Runner(loop_factory=config.get_loop_factory()) as loop:
-        loop.run(_serve(server, app, runner, listeners, reread))
+    return context
 
 
-def _allow_files() -> None:
-    """Open as many files as the operator allows, if the soft limit is less."""
+def _allow_files(connections: int) -> int:
+    """Open as many files as the operator allows, if the soft limit is less.
+
+    Returns how many connections there may be: some files are for the store, the log and the broker.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        soft = most
+    return (
+        connections if soft == resource.RLIM_INFINITY else min(connections, max(1, soft - OTHER_FILES))
+    )
 
 
 def _listen(http: Http) -> list[socket.socket]:
@@ -259,49 +260,34 @@ def _address(listener: socket.socket) -> str:
     return name if isinstance(name, str) else f"{name[0]}:{name[1]}"
 
 
-class _Server(uvicorn.Server):
-    """Ends the live streams before it waits for open connections, which they would keep open."""
-
-    def __init__(self, config: uvicorn.Config, monitor: Monitor) -> None:
-        super().__init__(config)
-        self._monitor = monitor
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Signals count for longer than requests are served: see `_serve`."""
-        yield
-
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        self._monitor.stopping = True
-        super().handle_exit(sig, frame)
-
-
 async def _serve(
-    server: _Server,
     app: Routes,
+    limits: Limits,
     runner: Runner,
     listeners: list[socket.socket],
+    context: ssl.SSLContext | None,
     reread: Reread,
 ) -> None:
     loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, server.handle_exit, number, None)
+        loop.add_signal_handler(number, stop.set)
     async with app.lifespan_context(app):
-        serving = asyncio.create_task(server.serve(listeners))
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.01)
-        if not serving.done():
-            # What has been imported and loaded stays: to look through it again and again for garbage
-            # would stop every request for a tenth of a second.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(GARBAGE_AFTER)
-            loop.add_signal_handler(signal.SIGHUP, reread)
-            for listener in listeners:
-                runner.monitor.event("listening", address=_address(listener))
-            assert runner.failure is not None
-            await asyncio.wait({serving, runner.failure}, return_when=asyncio.FIRST_COMPLETED)
-            server.should_exit = runner.monitor.stopping = True
-        await serving
+        server = HttpServer(app, limits, runner.monitor)
+        await server.start(listeners, context)
+        # What has been imported and loaded stays: to look through it again and again for garbage
+        # would stop every request for a tenth of a second.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GARBAGE_AFTER)
+        loop.add_signal_handler(signal.SIGHUP, reread)
+        for listener in listeners:
+            runner.monitor.event("listening", address=_address(listener))
+        assert runner.failure is not None
+        stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+        await asyncio.wait([stopped, runner.failure], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        runner.monitor.stopping = True  # live streams end, which would keep connections open
+        await server.stop()
     if runner.failure is not None and runner.failure.done():
         raise ServiceFailed(f"stopped: {runner.failure.exception()}")

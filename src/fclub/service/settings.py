@@ -71,6 +71,8 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     admin_tokens: list[Hash] = []
     """Hashes of the tokens of administrators: a local server's page, clusters and streams, and ending a
     quarantine at the global server."""
+    max_connections: Positive = 1000
+    """Open connections; of more, those end that have brought no request for longest."""
     max_body_bytes: Positive = 1 << 20
     """Longest body of a request; a longer one is answered with 413."""
     max_items: Positive = 1000
