@@ -10,7 +10,7 @@ told apart.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from math import ceil, inf
 from pathlib import Path
@@ -103,7 +103,13 @@ class Attack:
                 for test, interval in self.compare(first, second, neighbours.factor).items():
                     yield Finding(f"{neighbours.name}, {name}", test, interval)
 
-    def compare(self, first: Transcript, second: Transcript, factor: float) -> dict[str, Interval]:
+    def compare(
+        self,
+        first: Transcript,
+        second: Transcript,
+        factor: float,
+        others: Iterable[str] = BYSTANDERS,
+    ) -> dict[str, Interval]:
         """Two neighbours without noise; `factor` as in `Neighbours`."""
         found = self.book([first, second], [])
         if factor < inf and first.keys == second.keys:
@@ -119,8 +125,8 @@ class Attack:
                 furthest = max(np.linalg.norm(first.white - second.white, axis=1), default=0.0)
                 limit = factor * self.reader.bound(1) * SLACK
                 found["distance in one release"] = Interval(float(furthest), 0.0, limit)
-            others = sum(first.served.get(user) != second.served.get(user) for user in BYSTANDERS)
-            found["others served otherwise"] = Interval(float(others), 0.0, 0.0)
+            otherwise = sum(first.served.get(user) != second.served.get(user) for user in others)
+            found["others served otherwise"] = Interval(float(otherwise), 0.0, 0.0)
         elif factor < inf:
             found["numbers in other streams"] = Interval(1.0, 0.0, 0.0)
         return found

@@ -84,9 +84,11 @@ class Running:
         node.sessions.connected()
         return node
 
+    def _settings(self, name: str, file: str) -> LocalSettings:
+        return LocalSettings(model=self.model, name=name, store=str(self.folder / f"{file}.db"))
+
     def _read_store(self, name: str = NAME, file: str | None = None) -> LocalNode:
-        store = str(self.folder / f"{file or name}.db")
-        settings = LocalSettings(model=self.model, name=name, store=store)
+        settings = self._settings(name, file or name)
         rng = np.random.default_rng(0)
         if self.exact:
             return local_node(settings, self.source, rng)

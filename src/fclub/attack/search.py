@@ -1,0 +1,183 @@
+"""A search for neighbours that can be told apart: a generator, a mechanism and a tester.
+
+Histories are generated with their neighbours (`histories`), played through the routes of running
+servers (`served`), and compared: what carries no noise has to be equal, what carries noise may move no
+further than the noise is calibrated for, and the noise has to be what OpenDP gave. A history for which
+that is not so is made smaller until nothing can be left out of it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, find, settings
+from hypothesis.errors import NoSuchExample
+from hypothesis.strategies import SearchStrategy
+
+from fclub.attack.exact import ROUNDED, Witness, by_release
+from fclub.attack.histories import USERS, History, histories
+from fclub.attack.live import Attack, memory
+from fclub.attack.pairs import Pair
+from fclub.attack.served import Player, Served
+from fclub.attack.transcripts import Transcript
+from fclub.privacy.audit import Finding, Interval
+from fclub.privacy.levels import USER
+from fclub.privacy.noise import NoiseSource, NoNoise
+
+HISTORIES = 300
+"""How many are tried in a usual audit, over all promises."""
+
+BOOKED = ("facts that differ", "slots used again", "refused messages")
+"""What holds whatever a history does; some of them release nothing."""
+
+
+class Generator(Protocol):
+    """Gives histories, each with how its neighbour differs."""
+
+    def histories(self) -> SearchStrategy[History]: ...
+
+
+class Mechanism(Protocol):
+    """Plays one side of a history; without a source there is no noise."""
+
+    def play(self, history: History, side: int, source: NoiseSource | None) -> Transcript: ...
+
+
+class Tester(Protocol):
+    """Compares both sides of a history, and yields what must not be."""
+
+    def failures(self, history: History, mechanism: Mechanism) -> Iterator[Finding]: ...
+
+
+class FromRoutes:
+    """Requests made from the table of routes."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+
+    def histories(self) -> SearchStrategy[History]:
+        return histories(self.pair)
+
+
+class Federation:
+    """A local and a global server on fresh stores, the local one asked through its routes.
+
+    What the global server says comes late where contributions are taken at what it said: the bound is
+    on what one user changes given everything that was sent before.
+    """
+
+    def __init__(self, attack: Attack) -> None:
+        self.attack = attack
+
+    def play(self, history: History, side: int, source: NoiseSource | None) -> Transcript:
+        attack, late = self.attack, self.attack.pair.unit == USER
+        with tempfile.TemporaryDirectory(dir=memory()) as folder:
+            given = source or NoNoise()
+            running = Served(Path(folder), attack.model, given, source is not None, late)
+            with closing(running):
+                Player(history, side, running).play()
+                running.finish()
+            return attack.reader.read(running)
+
+
+class Neighbours:
+    """Facts equal, sums within the bound, everything charged, noise as it was drawn."""
+
+    def __init__(self, attack: Attack) -> None:
+        self.attack = attack
+
+    def failures(self, history: History, mechanism: Mechanism) -> Iterator[Finding]:
+        first, second = (mechanism.play(history, side, None) for side in (0, 1))
+        others = [user for user in USERS if user != history.target]
+        found = self.attack.compare(first, second, history.factor, others)
+        found.pop("runs without a release")
+        if self.attack.pair.grouped:
+            found.pop(
+                "uncharged releases"
+            )  # as many streams as there are users, of whom one sum is read
+        if history.alike and not self.attack.pair.grouped and first.keys:
+            source = Witness()
+            run = mechanism.play(history, 0, source)
+            found |= self._witnessed(run, first, source)
+        for test, interval in found.items():
+            if not interval.inside:
+                yield Finding(history.kind, test, interval)
+
+    def _witnessed(self, run: Transcript, twin: Transcript, source: Witness) -> dict[str, Interval]:
+        """Each release has the noise of one draw, and no two have the same."""
+        claimed = self.attack.reader.deviations
+        drawn = [draw for draw in by_release(source.drawn, claimed) if draw is not None]
+        if run.keys != twin.keys:
+            return {"releases that follow from noise": Interval(1.0, 0.0, 0.0)}
+        limit = 0.5 if self.attack.pair.unit == USER else ROUNDED
+        missing = 0
+        for noise in (run.white - twin.white) * claimed:
+            gaps = [float(np.abs(noise - draw).max()) for draw in drawn]
+            best = int(np.argmin(gaps)) if gaps else -1
+            if best < 0 or gaps[best] > limit:
+                missing += 1
+            else:
+                drawn.pop(best)
+        return {"releases with noise that was not drawn for them": Interval(float(missing), 0.0, 0.0)}
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What was found for one promise at one budget: how many histories, and the smallest that fails."""
+
+    pair: Pair
+    epsilon: float
+    delta: float
+    tried: int
+    history: History | None = None
+    failures: tuple[Finding, ...] = ()
+
+
+def search(
+    pair: Pair,
+    epsilon: float,
+    delta: float,
+    count: int,
+    seed: int = 0,
+    seconds: float = inf,
+    shrink: bool = True,
+) -> Searched:
+    """Try so many histories, for so long, and make the first that fails as small as possible."""
+    attack = Attack(pair, epsilon, delta)
+    generator, mechanism, tester = FromRoutes(pair), Federation(attack), Neighbours(attack)
+    tried, end = 0, time.monotonic() + seconds
+    failed: dict[str, tuple[Finding, ...]] = {}
+
+    def fails(history: History) -> bool:
+        nonlocal tried
+        if not failed:
+            if time.monotonic() > end:
+                return False
+            tried += 1
+        found = tuple(tester.failures(history, mechanism))
+        if found:
+            failed[str(history)] = found
+        return bool(found)
+
+    phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
+    rules = settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=phases,
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        smallest = find(generator.histories(), fails, settings=rules, random=Random(seed))
+    except NoSuchExample:
+        return Searched(pair, epsilon, delta, tried)
+    return Searched(pair, epsilon, delta, tried, smallest, failed[str(smallest)])
