@@ -21,6 +21,7 @@ BUDGETS = ((8.0, 1e-5), (0.5, 1e-5))
 """At one alone a wrong scale could hide where the deviation is near 1."""
 
 SURFACES = {
+    "generated histories": "all of the routes that change something, restarts, restores, late rewards",
     "exact twins": "how far one visit or user moves each number that is sent; what carries no noise",
     "witness": "whether each number's noise is what was drawn for it; what a user adds, alone and not",
     "claim": "whether noise over bound is the claimed ε and δ, by their formula",

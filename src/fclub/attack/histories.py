@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -29,7 +30,7 @@ REWARDS = (1.0, 0.0, 0.5)
 OUTSIDE = 9.0
 """A reward that every server refuses."""
 
-MOST_STEPS, MOST_VISITS = 16, 14
+MOST_ROUNDS = 8
 FORGET = ("delete", "/v1/users/{user}")
 RECOMMEND, FEEDBACK = "/v1/recommend", "/v1/feedback"
 
@@ -121,6 +122,11 @@ class TimePasses:
 
 Step = Request | Visits | Restart | Copy | PutBack | TimePasses
 
+STOCK = Request(
+    "put", "/v1/items", {"items": [{"id": item, "features": Vec(k)} for k, item in enumerate(ITEMS)]}
+)
+"""What is on offer before anybody comes."""
+
 WITHDRAWN, REPLACED, ANYTHING, ONE = "withdrawn", "replaced", "anything", "one observation"
 
 
@@ -191,10 +197,11 @@ def _values(name: str, kind: types.Type, user: str) -> st.SearchStrategy[Any]:
             return st.sampled_from([*REWARDS, OUTSIDE])
     match kind:
         case types.StructType():
-            return _body(kind, user)
+            return _body(kind.cls, user)
         case types.ListType():
-            least = kind.min_length or 0
-            return st.lists(_values("", kind.item_type, user), min_size=least, max_size=least + 3)
+            least, item = kind.min_length or 0, kind.item_type
+            options = item.types if isinstance(item, types.UnionType) else (item,)
+            return st.one_of(*(_several(_values("", one, user), least) for one in options))
         case types.UnionType():
             return st.one_of(*(_values("", one, user) for one in kind.types))
         case types.StrType():
@@ -210,6 +217,16 @@ def _values(name: str, kind: types.Type, user: str) -> st.SearchStrategy[Any]:
     return st.none()
 
 
+def _several(values: st.SearchStrategy[Any], least: int) -> st.SearchStrategy[list[Any]]:
+    """No id twice, but now and then."""
+    once = st.lists(values, min_size=least, max_size=least + 3, unique_by=_id_of)
+    return st.one_of(once, once, once, st.lists(values, min_size=least, max_size=least + 3))
+
+
+def _id_of(value: Any) -> Any:
+    return value.get("id") if isinstance(value, dict) else repr(value)
+
+
 def _nothing(kind: types.Type) -> st.SearchStrategy[Any]:
     optional = isinstance(kind, types.UnionType) and kind.includes_none
     return st.none() if optional else st.nothing()
@@ -219,7 +236,11 @@ def _names(kind: types.StructType) -> set[str]:
     return {field.encode_name for field in kind.fields}
 
 
-def _body(kind: types.StructType, user: str) -> st.SearchStrategy[dict[str, Any]]:
+@cache
+def _body(cls: type, user: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Kept, since hypothesis looks at every new strategy for long."""
+    kind = types.type_info(cls)
+    assert isinstance(kind, types.StructType)
     required = {f.encode_name: f for f in kind.fields if f.required}
     optional = {f.encode_name: f for f in kind.fields if not f.required}
     must, may = (
@@ -233,7 +254,7 @@ def _body(kind: types.StructType, user: str) -> st.SearchStrategy[dict[str, Any]
 def _entry(draw: st.DrawFn, kind: types.StructType, alone: bool) -> Entry:
     """`alone`: not one of a batch, so that what cannot be read concerns nobody else."""
     user = draw(st.sampled_from(USERS))
-    here, there = draw(_body(kind, user)), draw(_body(kind, user))
+    here, there = draw(_body(kind.cls, user)), draw(_body(kind.cls, user))
     if "decision" in there:
         there["decision"] = here["decision"]
     if alone and draw(st.integers(0, 7)) == 7:
@@ -249,11 +270,17 @@ def _whole(kind: types.Type, name: str = "", alone: bool = True) -> st.SearchStr
         fields = [field for field in kind.fields if field.required]
         return st.fixed_dictionaries({f.encode_name: _whole(f.type, f.name, False) for f in fields})
     if isinstance(kind, types.ListType) and name != "features":
-        return st.lists(_whole(kind.item_type, alone=False), min_size=1, max_size=3)
+        return _several(_whole(kind.item_type, alone=False), 1)
     return _values(name, kind, "")
 
 
-def _request(key: tuple[str, str]) -> st.SearchStrategy[Request]:
+def searched(pair: Pair) -> list[tuple[str, str]]:
+    """Routes that change something; of groups only their sum is read, and not when somebody leaves."""
+    return [key for key in OPERATIONS if key[0] != "get" and not (key == FORGET and pair.grouped)]
+
+
+def requests(key: tuple[str, str]) -> st.SearchStrategy[Request]:
+    """Requests to one route of the table."""
     method, path = key
     body = OPERATIONS[key].body
     paths = st.just(path)
@@ -265,17 +292,14 @@ def _request(key: tuple[str, str]) -> st.SearchStrategy[Request]:
 
 
 def _steps(pair: Pair) -> st.SearchStrategy[Step]:
-    """Those that change something; of groups only their sum is read, and not when somebody leaves."""
-    routes = [key for key in OPERATIONS if key[0] != "get" and not (key == FORGET and pair.grouped)]
-    visits = st.builds(Visits, st.integers(1, MOST_VISITS), st.integers(0, 9), st.integers(0, 9))
     world: list[st.SearchStrategy[Step]] = [
         st.builds(Restart, st.booleans()),
         st.just(Copy()),
         st.just(PutBack()),
         st.builds(TimePasses, st.just(3600.0), st.booleans(), st.booleans()),
     ]
-    asked = st.one_of(*map(_request, routes))
-    return st.one_of(visits, visits, visits, asked, asked, st.one_of(*world))
+    asked = st.one_of(*map(requests, searched(pair)))
+    return st.one_of(asked, asked, st.one_of(*world))
 
 
 @st.composite
@@ -285,7 +309,10 @@ def histories(draw: st.DrawFn, pair: Pair) -> History:
     kind = draw(st.sampled_from([*kinds, ANYTHING]))
     # Where nobody is served from others' raw data, theirs do not follow from the target's.
     alike = pair.unit != USER or (kind != ANYTHING and not pair.own) or draw(st.booleans())
-    steps = draw(st.lists(_steps(pair), min_size=1, max_size=MOST_STEPS))
+    most = 12 if pair.unit == USER else 30
+    visits = st.builds(Visits, st.integers(0, most), st.integers(0, 9), st.integers(0, 9))
+    rounds = draw(st.lists(st.tuples(visits, _steps(pair)), min_size=1, max_size=MOST_ROUNDS))
+    steps = [step for both in rounds for step in both]
     swap = Vec(draw(st.integers(0, VALID - 1))), draw(st.sampled_from(REWARDS))
     return History(
         steps=tuple(steps),

@@ -8,12 +8,13 @@ that is not so is made smaller until nothing can be left out of it.
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -25,19 +26,20 @@ from hypothesis.strategies import SearchStrategy
 
 from fclub.attack.exact import ROUNDED, Witness, by_release
 from fclub.attack.histories import USERS, History, histories
-from fclub.attack.live import Attack, memory
-from fclub.attack.pairs import Pair
+from fclub.attack.live import Attack, Progress, memory
+from fclub.attack.pairs import Pair, live_pairs
 from fclub.attack.served import Player, Served
 from fclub.attack.transcripts import Transcript
 from fclub.privacy.audit import Finding, Interval
 from fclub.privacy.levels import USER
 from fclub.privacy.noise import NoiseSource, NoNoise
+from fclub.service.nodes.handshake import REFUSED
 
 HISTORIES = 300
 """How many are tried in a usual audit, over all promises."""
 
-BOOKED = ("facts that differ", "slots used again", "refused messages")
-"""What holds whatever a history does; some of them release nothing."""
+CHUNK = 50
+"""Histories of one promise at one budget, before the next has its turn."""
 
 
 class Generator(Protocol):
@@ -86,7 +88,10 @@ class Federation:
             with closing(running):
                 Player(history, side, running).play()
                 running.finish()
-            return attack.reader.read(running)
+            read = attack.reader.read(running)
+        # A store that another one has replaced releases nothing; what counts are the books of that one.
+        replaced = running.node.sessions.handshake.standing.state == REFUSED
+        return read._replace(charged=len(read.keys), spent=inf) if replaced else read
 
 
 class Neighbours:
@@ -181,3 +186,32 @@ def search(
     except NoSuchExample:
         return Searched(pair, epsilon, delta, tried)
     return Searched(pair, epsilon, delta, tried, smallest, failed[str(smallest)])
+
+
+def search_all(
+    pairs: list[Pair] | None,
+    budgets: tuple[tuple[float, float], ...],
+    count: int,
+    seconds: float | None = None,
+    seed: int | None = None,
+    progress: Progress = lambda done: None,
+) -> Iterator[Searched]:
+    """Every promise but the printed one, which has no twins: so many histories in all, or for so long.
+
+    The printed algorithm's trigger needs its noise. Without a seed every search is another one.
+    """
+    pairs = [pair for pair in (live_pairs() if pairs is None else pairs) if not pair.printed]
+    each = ceil(count / max(1, len(pairs) * len(budgets)))
+    end, lap = time.monotonic() + (seconds or inf), 0
+    while pairs:
+        for pair in pairs:
+            for epsilon, delta in budgets:
+                left = end - time.monotonic()
+                if left <= 0.0:
+                    return
+                chosen = secrets.randbits(64) if seed is None else seed + lap
+                progress(f"{pair}, generated histories")
+                yield search(pair, epsilon, delta, CHUNK if seconds else each, chosen, left)
+        if not seconds:
+            return
+        lap += 1

@@ -19,6 +19,7 @@ from fclub.attack.histories import (
     ANYTHING,
     OUTSIDE,
     PALETTE,
+    STOCK,
     VALID,
     Copy,
     Entry,
@@ -97,7 +98,7 @@ class AtOnce(Runner):
 
 
 class Served(Running):
-    """Its local server is asked through the routes; `answers` are what a listener gets without a token."""
+    """Its local server is asked through the routes. What anybody may read counts as a notice."""
 
     def __init__(
         self, folder: Path, model: Model, source: NoiseSource | None, exact: bool, late: bool
@@ -175,7 +176,7 @@ class Served(Running):
             answer["body"] += message.get("body", b"")
 
         endpoint = self.routes.at_once.get((scope["method"], path))
-        if endpoint is None or not endpoint.answer_at_once(scope, data, respond):  # type: ignore[attr-defined]
+        if endpoint is None or not endpoint.answer_at_once(scope, data, respond):
             _finish(self.routes(scope, receive, send))
         return answer["status"], json.loads(answer["body"] or b"null")
 
@@ -229,6 +230,7 @@ class Player:
         self.place, self.born = -1, list[int]()
 
     def play(self) -> None:
+        self._ask(STOCK)
         for step in self.history.steps:
             match step:
                 case Visits():

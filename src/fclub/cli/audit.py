@@ -13,7 +13,8 @@ from rich.table import Table
 
 from fclub.attack.everything import BUDGETS, SURFACES, Result, attack_live, attack_processes
 from fclub.attack.live import NUMBERS
-from fclub.attack.pairs import live_pairs
+from fclub.attack.pairs import Pair, live_pairs
+from fclub.attack.search import HISTORIES, Searched, search_all
 from fclub.cli.main import EXIT_FAILURE
 from fclub.errors import UnknownName
 from fclub.privacy.audit import CANARIES, Finding, audit
@@ -38,11 +39,61 @@ def _as_dict(epsilon: float, delta: float, finding: Finding, **of: str) -> dict[
     }
 
 
-def _live(policy: str | None, budgets: Budgets, numbers: int, as_json: bool) -> int:
-    """Attack every promise, or those of one policy; returns how many tests failed."""
+def _pairs(policy: str | None) -> list[Pair]:
     pairs = [pair for pair in live_pairs() if policy in (None, pair.policy)]
     if not pairs:
         raise UnknownName("private policy", str(policy), {pair.policy for pair in live_pairs()})
+    return pairs
+
+
+def _long(policy: str | None, budgets: Budgets, seconds: float, as_json: bool) -> int:
+    """Search for so long; returns how many promises are broken."""
+    found: list[Searched] = []
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("searching", total=None)
+        for one in search_all(_pairs(policy), budgets, 0, seconds):
+            found.append(one)
+            tried = sum(searched.tried for searched in found)
+            progress.update(task, description=f"{tried} histories")
+    if as_json:
+        typer.echo(json.dumps(_searched(found)))
+    else:
+        _print_searched(Console(), found)
+    return sum(one.history is not None for one in found)
+
+
+def _searched(found: list[Searched]) -> dict[str, Any]:
+    failed = [one for one in found if one.history is not None]
+    return {
+        "histories": sum(one.tried for one in found),
+        "failed": [
+            {
+                "policy": one.pair.policy,
+                "unit": one.pair.unit,
+                "level": one.pair.level,
+                "epsilon": one.epsilon,
+                "tests": [finding.test for finding in one.failures],
+                "history": str(one.history),
+            }
+            for one in failed
+        ],
+    }
+
+
+def _print_searched(console: Console, found: list[Searched]) -> None:
+    tried = sum(one.tried for one in found)
+    failed = [one for one in found if one.history is not None]
+    outcome = f"{len(failed)} FAIL" if failed else "no two neighbours can be told apart"
+    console.print(f"{tried} generated histories: {outcome}", highlight=False)
+    for one in failed:
+        for finding in one.failures:
+            _print_failure(console, f"{one.pair} at {one.epsilon:g}", finding)
+        console.print(f"  {one.history}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _live(policy: str | None, budgets: Budgets, numbers: int, histories: int, as_json: bool) -> int:
+    """Attack every promise, or those of one policy; returns how many tests failed."""
+    pairs = _pairs(policy)
     results: list[Result] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("attacking", total=len(pairs) * len(budgets))
@@ -53,9 +104,11 @@ def _live(policy: str | None, budgets: Budgets, numbers: int, as_json: bool) -> 
         for result in attack_live(pairs, budgets, numbers, tell):
             results.append(result)
             progress.advance(task)
+        searched = list(search_all(pairs, budgets, histories, progress=tell)) if histories else []
         progress.update(task, description="comparing two processes")
         twice = attack_processes()
     failures = sum(len(result.failures) for result in results) + (not twice.passed)
+    failures += sum(one.history is not None for one in searched)
     if as_json:
         rows = [
             _as_dict(r.epsilon, r.delta, f, policy=r.pair.policy, unit=r.pair.unit, level=r.pair.level)
@@ -64,13 +117,14 @@ def _live(policy: str | None, budgets: Budgets, numbers: int, as_json: bool) -> 
         ]
         rows.append(_as_dict(1.0, 1e-5, twice, policy="all", unit="all", level="all"))
         found: dict[str, Any] = {"target": policy or "all", "numbers": numbers, "leaks": failures}
-        typer.echo(json.dumps(found | {"surfaces": SURFACES, "findings": rows}))
+        found |= {"search": _searched(searched), "surfaces": SURFACES, "findings": rows}
+        typer.echo(json.dumps(found))
     else:
-        _print_live(results, twice)
+        _print_live(results, searched, twice)
     return failures
 
 
-def _print_live(results: list[Result], twice: Finding) -> None:
+def _print_live(results: list[Result], searched: list[Searched], twice: Finding) -> None:
     console = Console()
     columns = ("policy", "unit", "level", "ε, δ", "tests", "of the bound", "outcome")
     table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
@@ -85,6 +139,7 @@ def _print_live(results: list[Result], twice: Finding) -> None:
     for result in results:
         for finding in result.failures:
             _print_failure(console, f"{result.pair} at {result.epsilon:g}", finding)
+    _print_searched(console, searched)
     if not twice.passed:
         _print_failure(console, "all policies", twice)
     console.print("Covered:")
@@ -158,15 +213,20 @@ def audit_command(
     numbers: int = typer.Option(
         NUMBERS, min=100, help="Noised numbers of each neighbour, of running servers."
     ),
+    histories: int = typer.Option(HISTORIES, min=0, help="Generated histories, over all promises."),
+    long: float | None = typer.Option(None, help="Only generate histories, for so many seconds."),
     trials: int = typer.Option(3000, help="Releases of each neighbour, with --target."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """Run servers on neighbouring data, read what they send, and try to tell the neighbours apart."""
-    if target is not None and (everything or policy is not None):
-        raise typer.BadParameter("--target excludes --all and --policy")
+    if target is not None and (everything or policy is not None or long is not None):
+        raise typer.BadParameter("--target excludes --all, --policy and --long")
     budgets: Budgets = BUDGETS if epsilon is None else ((epsilon, delta),)
-    if target is None:
-        leaks = _live(None if everything else policy, budgets, numbers, as_json)
+    chosen = None if everything else policy
+    if long is not None:
+        leaks = _long(chosen, budgets, long, as_json)
+    elif target is None:
+        leaks = _live(chosen, budgets, numbers, histories, as_json)
     else:
         leaks = _mechanism(target, budgets, trials, as_json)
     if leaks:

@@ -1,0 +1,71 @@
+"""The audit that generates histories: clean where nothing is broken, and it finds what is."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import Phase, find, settings
+
+from fclub.attack import histories as made
+from fclub.attack.everything import BUDGETS
+from fclub.attack.histories import History, PutBack, Visits
+from fclub.attack.pairs import Pair, live_pairs
+from fclub.attack.search import HISTORIES, search, search_all
+from fclub.service.http.api import OPERATIONS
+from fclub.service.http.openapi import Operation
+
+PAIRS = [pair for pair in live_pairs() if not pair.printed]
+USERS = Pair("cdp-fclub-plus", "user", "transcript")
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_no_two_neighbours_can_be_told_apart(pair: Pair) -> None:
+    found = search(pair, *BUDGETS[0], count=6)
+    assert found.tried == 6
+    assert found.history is None, f"{found.failures}\n{found.history}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_no_two_neighbours_of_many_can_be_told_apart(pair: Pair, budget: tuple[float, float]) -> None:
+    count = -(-HISTORIES // (len(PAIRS) * len(BUDGETS)))
+    found = search(pair, *budget, count, seed=1)
+    assert found.tried >= count
+    assert found.history is None, f"{found.failures}\n{found.history}"
+
+
+RULES = settings(deadline=None, database=None, phases=[Phase.generate])
+
+
+@pytest.mark.parametrize("key", made.searched(USERS), ids=str)
+def test_every_route_that_changes_something_is_searched(key: tuple[str, str]) -> None:
+    found = find(made.requests(key), lambda request: True, settings=RULES)
+    assert found.path.startswith(key[1].partition("{")[0])
+    assert (found.body is None) == (OPERATIONS[key].body is None)
+
+
+class Told(msgspec.Struct):
+    user: str
+    mood: float
+
+
+def test_a_route_that_is_added_is_searched_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = ("post", "/v1/moods")
+    monkeypatch.setattr(made, "OPERATIONS", {**OPERATIONS, key: Operation(None, "", Told)})
+    assert key in made.searched(USERS)
+    found = find(made.requests(key), lambda request: True, settings=RULES)
+    assert found.body.here.keys() == {"user", "mood"}
+
+
+def test_a_history_reads_as_what_was_done() -> None:
+    history = History((Visits(5, 0, 1), PutBack()), "withdrawn", "u0")
+    assert str(history) == (
+        "of u0: withdrawn; items alike\n  Visits(count=5, seed=0, other=1)\n  PutBack()"
+    )
+
+
+def test_a_search_ends_when_its_time_is_over() -> None:
+    assert list(search_all(PAIRS, BUDGETS, 0, seconds=1e-9)) == []
+    (found,) = search_all(PAIRS[:1], BUDGETS[:1], 3)
+    assert (found.tried, found.history) == (3, None)
