@@ -141,6 +141,8 @@ AXES = {
     "n": "users n",
 }
 BUDGETS = (0.5, 1, 2, 4, 8)
+OURS = ("fclub-plus", "cdp-fclub-plus")
+"""Not in the study of the paper's parameters; `privacy` and `pays` are about them."""
 LEARNING = (20, 100)
 """Budgets at which the paper's private policy learns."""
 DELTAS = {0.1: "0.1", 1e-5: "0.00001"}
@@ -152,7 +154,7 @@ def parameter(letter: str, scale: Scale) -> Figure:
 
     At ε=1 the paper's policy does not learn, so it is also played at budgets where it does.
     """
-    names = [name for name in compared() if trigger(name) != "every-round"]
+    names = [name for name in compared() if trigger(name) != "every-round" and name not in OURS]
     panels = []
     for value in VARIED[letter]:
         environment, policies = Setting("synthetic"), with_references(names, scale)
