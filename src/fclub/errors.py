@@ -186,6 +186,10 @@ class Quarantined(FclubError):
     """The sender is not listened to until an operator releases it."""
 
 
+class NotAdmitted(FclubError):
+    """The sender is suspended, or has left the federation for good."""
+
+
 class NumericalError(FclubError):
     """A factorisation failed: the statistics are not positive definite."""
 

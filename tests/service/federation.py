@@ -19,7 +19,7 @@ from fclub.privacy.noise import NoiseSource
 from fclub.protocol.families import FAMILIES
 from fclub.protocol.federation import Federation
 from fclub.service.link.channel import GLOBAL
-from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.global_node import GlobalNode, Membership
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import global_node, local_node
 from fclub.service.settings import GlobalSettings, LocalSettings, Model
@@ -41,9 +41,17 @@ class Pump:
         self.locals = {name: self.open_local(name) for name in self.names}
         self.run()
 
-    def open_hub(self) -> GlobalNode:
-        store = str(self.path / "global.db")
-        node = global_node(GlobalSettings(model=self.model, store=store, servers=self.names))
+    def open_hub(self, wanted: Membership | None = None) -> GlobalNode:
+        store, wanted = str(self.path / "global.db"), wanted or Membership(self.names)
+        node = global_node(
+            GlobalSettings(
+                model=self.model,
+                store=store,
+                servers=list(wanted.servers),
+                suspended=list(wanted.suspended),
+                retired=list(wanted.retired),
+            )
+        )
         node.sessions.connected()
         return node
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fclub.cli.serving import run_server
 from fclub.service.http.gate import hash_token, new_token
+from fclub.service.kits.kit import read_kit
 from fclub.service.nodes.parts import check_store
 from fclub.service.serve import local_app, serve
 from fclub.service.settings import LocalSettings, load_settings, parse_assignments
@@ -22,6 +23,9 @@ EXAMPLE = "Example: fclub local --store shop.db --dim 10 --set http.tokens='[\"H
 @app.command("local", epilog=EXAMPLE)
 def local(
     config: Annotated[Path | None, typer.Option(help="TOML file with the settings.")] = None,
+    kit: Annotated[
+        Path | None, typer.Option(help="Kit of fclub federation: name, model, broker, certificate.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of this server in the federation.")] = None,
     store: Annotated[str | None, typer.Option(help="SQLite file.")] = None,
     dim: Annotated[int | None, typer.Option(help="Number of features of an item.")] = None,
@@ -53,9 +57,13 @@ def local(
         "http.host": host,
         "http.port": port,
     }
-    options = parse_assignments(setting or [], **own)
+    given = parse_assignments(setting or [], **own)
+
+    def options() -> dict[str, Any]:
+        return given if kit is None else dict(read_kit(kit).settings(kit)) | given
+
     if check:
-        summary = check_store(load_settings(LocalSettings, config, options))
+        summary = check_store(load_settings(LocalSettings, config, options()))
         lines = json.dumps(summary) if as_json else "\n".join(f"{k}: {v}" for k, v in summary.items())
         typer.echo(lines)
         return

@@ -33,13 +33,14 @@ COMMANDS: dict[str, str] = {
     "import": "Let a local server learn from what was shown elsewhere.",
     "store": "Look after the store of a local server.",
     "global": "Run the global server of a federation.",
+    "federation": "Let organisations join, pause and leave: an authority, accounts, a kit for each.",
     "identity": "Make or show the key by which a server is known in secure sums.",
     "members": "Show, propose and accept the member list of secure sums.",
     "up": "Run a whole federation on this machine, with simulated visitors.",
 }
 """Name and help of every command; its typer app is `app` in fclub.cli.<name>, `_` after a keyword."""
 
-EXTRA = dict.fromkeys(("local", "import", "store", "global", "up"), "service")
+EXTRA = dict.fromkeys(("local", "import", "store", "global", "federation", "up"), "service")
 """Commands that need more than the package itself, and the extra that brings it."""
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2

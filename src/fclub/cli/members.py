@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from fclub.errors import InvalidFile, InvalidSetting
 app = typer.Typer(add_completion=False, help="Look after the member list of a federation.")
 
 AS_JSON = typer.Option("--json", help="Print JSON.")
-LIST = typer.Argument(help="A member list, as another operator has sent it.")
+LIST = typer.Argument(help="A member list, as another operator has sent it, or a kit that holds one.")
 
 
 @app.callback()
@@ -28,7 +29,7 @@ def members() -> None:
 @app.command("show", epilog="Example: fclub members show members.json")
 def show(file: Annotated[Path, LIST], as_json: Annotated[bool, AS_JSON] = False) -> None:
     """Who is in a list, and its hash, which operators compare by another way than the list came."""
-    found = read_members(file)
+    found = _read(file)
     if as_json:
         facts = msgspec.to_builtins(found) | {"hash": found.hash.hex()}
         typer.echo(json.dumps(facts | {"colluders": found.default_colluders}))
@@ -52,7 +53,7 @@ def accept(
     Epochs never go back. The server takes it over when it starts or reloads, and takes part in secure
     sums with it from the first slot on that begins later.
     """
-    found = read_members(file)
+    found = _read(file)
     if found.hash.hex() != wanted.lower():
         raise InvalidFile(f"{file}: expected the hash {wanted}, got {found.hash.hex()}")
     if into.exists():
@@ -78,10 +79,21 @@ def propose(
     """Write the next epoch of a list, or the first; nothing is accepted by this."""
     if (to is None) == (not federation):
         raise InvalidSetting("expected either --to or --federation")
-    held = MemberList(federation, 0, ()) if to is None else read_members(to)
+    held = MemberList(federation, 0, ()) if to is None else _read(to)
     found = held.next([_entry(path) for path in add or ()], remove or ())
     write_members(found, file)
     typer.echo(f"{file}: epoch {found.epoch}, hash {found.hash.hex()}")
+
+
+def _read(path: Path) -> MemberList:
+    """A list, or the one that a kit proposes."""
+    if path.suffix != ".kit":
+        return read_members(path)
+    try:
+        tree = tomllib.loads(path.read_text())
+        return msgspec.convert(tree["members"], MemberList)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, msgspec.ValidationError) as error:
+        raise InvalidFile(f"{path}: expected a kit with a member list, got: {error}") from None
 
 
 def _entry(path: Path) -> MemberEntry:

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from fclub.cli.main import exit_code
-from fclub.errors import FclubError
+from fclub.errors import FclubError, InvalidInput
 from fclub.service.monitoring import log, set_up_logs
 from fclub.service.settings import Settings, load_settings, wanted_log_format
 
@@ -17,18 +17,21 @@ from fclub.service.settings import Settings, load_settings, wanted_log_format
 def run_server(
     kind: type[Settings],
     config: Path | None,
-    options: Mapping[str, Any],
+    options: Callable[[], Mapping[str, Any]],
     run: Callable[[Settings, Callable[[], Settings]], None],
 ) -> None:
     """Run until a signal; where the log is JSON, so is the error that ends it.
 
-    `run` gets the settings, and what reads them again.
+    `run` gets the settings, and what reads them again, the options too: they may come from a file.
     """
 
     def load() -> Settings:
-        return load_settings(kind, config, options)
+        return load_settings(kind, config, options())
 
-    style = wanted_log_format(config, options)
+    try:
+        style = wanted_log_format(config, options())
+    except InvalidInput:
+        style = wanted_log_format(config, {})
     set_up_logs(style)
     try:
         settings = load()

@@ -1,4 +1,4 @@
-"""What SIGHUP does: tokens and certificates are read again while the server goes on."""
+"""What SIGHUP does: tokens, certificates and members are read again while the server goes on."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
-from fclub.errors import InvalidSetting
+from fclub.errors import InvalidSetting, OtherSettings
 from fclub.service.http.gate import Gate, Guard
 from fclub.service.link.nats_wire import NatsWire
-from fclub.service.link.wire import Wire
-from fclub.service.monitoring import Monitor
+from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.parts import membership_of
+from fclub.service.nodes.runner import Runner
 from fclub.service.settings import GlobalSettings, Http, LocalSettings
 
 Known = LocalSettings | GlobalSettings
@@ -26,6 +27,9 @@ REREAD = {
     "nats.ca",
     "nats.certificate",
     "nats.key",
+    "servers",
+    "suspended",
+    "retired",
 }
 """Keys whose new values count at once; certificates, for connections that begin from now on."""
 
@@ -33,31 +37,59 @@ REREAD = {
 class Reread:
     """Reads the settings again; where they are wrong, all stays as it was."""
 
-    def __init__(
-        self, settings: Known, load: Callable[[], Known], gate: Gate, wire: Wire, monitor: Monitor
-    ) -> None:
+    def __init__(self, settings: Known, load: Callable[[], Known], gate: Gate, runner: Runner) -> None:
         self.settings, self._load = settings, load
-        self._gate, self._wire, self._monitor = gate, wire, monitor
+        self._gate, self._runner, self._monitor = gate, runner, runner.monitor
         self.context: ssl.SSLContext | None = None
 
     def __call__(self) -> None:
         try:
             found = self._load()
             guard = Guard(found.http)
+            self._check_members(found)
             if self.context is not None:
                 renew(self.context, found.http)
-            if isinstance(self._wire, NatsWire):
-                self._wire.renew(found.nats)
-        except InvalidSetting as error:
+            if isinstance(self._runner.wire, NatsWire):
+                self._runner.wire.renew(found.nats)
+        except (InvalidSetting, OtherSettings) as error:
             self._monitor.event("settings not read again", logging.ERROR, error=str(error))
             return
         self._gate.guard = guard
+        self._follow(found)
         self._monitor.event("tokens and certificates read again")
         before, now = _flat(self.settings), _flat(found)
         waiting = sorted(key for key in before | now if before.get(key) != now.get(key))
         waiting = [key for key in waiting if key not in REREAD]
         if waiting:
             self._monitor.event("settings that need a restart", logging.WARNING, keys=waiting)
+
+    def _check_members(self, found: Known) -> None:
+        node = self._runner.node
+        if isinstance(found, GlobalSettings) and isinstance(node, GlobalNode):
+            node.check(membership_of(found))
+
+    def _follow(self, found: Known) -> None:
+        """Servers join, pause, return or leave; every one of them is told apart in the log."""
+        node, wire, now = self._runner.node, self._runner.wire, self.settings
+        if not (isinstance(found, GlobalSettings) and isinstance(now, GlobalSettings)):
+            return
+        assert isinstance(node, GlobalNode)
+        node.follow(membership_of(found))
+        if isinstance(wire, NatsWire):
+            wire.follow(found.servers, found.retired)
+        self._runner.wake()
+        for kind, before, after in (
+            ("joined the federation", now.servers, found.servers),
+            ("suspended", now.suspended, found.suspended),
+            ("resumed", found.suspended, [name for name in now.suspended if name in found.servers]),
+            ("left the federation", now.retired, found.retired),
+        ):
+            for name in after:
+                if name not in before:
+                    self._monitor.event(kind, server=name)
+        self.settings = msgspec.structs.replace(
+            now, servers=found.servers, suspended=found.suspended, retired=found.retired
+        )
 
 
 def renew(context: ssl.SSLContext, http: Http) -> None:

@@ -160,7 +160,8 @@ def global_app(settings: GlobalSettings) -> Application:
     check_start(settings)
     monitor, node = Monitor("global"), global_node(settings)
     _warn(settings.model, monitor)
-    wire = NatsWire(GLOBAL, broker_of(settings.nats), monitor, node.names, settings.nats.replicas)
+    wire = NatsWire(GLOBAL, broker_of(settings.nats), monitor, settings.servers, settings.nats.replicas)
+    wire.follow(settings.servers, settings.retired)
     runner = Runner(node, wire, monitor, settings.resend_seconds)
     service = GlobalService(settings, node, runner, monitor)
 
@@ -186,7 +187,7 @@ def serve(
     listeners = _listen(http)
     app, runner = make(settings)
     context = None if http.socket else _tls(http)
-    reread = Reread(settings, load, app.gate, runner.wire, runner.monitor)
+    reread = Reread(settings, load, app.gate, runner)
     reread.context = context
     sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:

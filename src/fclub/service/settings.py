@@ -196,8 +196,12 @@ class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class GlobalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`fclub global`."""
 
-    servers: Annotated[list[Name], Meta(min_length=1)]
-    """Names of all local servers; later names may be added, none removed."""
+    servers: list[Name]
+    """Names of all local servers; names may be added, and go to `retired` when a server has left."""
+    suspended: list[Name] = []
+    """Those of them that are shut out for a while; what they would be told is kept for them."""
+    retired: list[Name] = []
+    """Servers that have left for good: nothing is kept for them; what they have released stays."""
     phase_seconds: Seconds = 5.0
     """How long a phase waits for reports."""
 

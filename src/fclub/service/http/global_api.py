@@ -31,10 +31,12 @@ class GroupView(msgspec.Struct, frozen=True):
 class ServerView(msgspec.Struct, frozen=True):
     """Messages to and from a local server since both agreed, and how far it is trusted.
 
+    `state` is active, suspended or retired; what a retired server has released stays.
     `rejected` counts frames that were not taken, by reason. `trouble` tells why it is not clear where
     both sides stand.
     """
 
+    state: str
     sent: int
     confirmed: int
     received: int

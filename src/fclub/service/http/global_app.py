@@ -63,6 +63,7 @@ class GlobalService:
         troubles = self.node.troubles()
         return {
             name: api.ServerView(
+                state=peer.state,
                 **peer.channel.counters(),
                 offences=peer.offences,
                 quarantined=peer.quarantined,

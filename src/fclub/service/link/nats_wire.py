@@ -11,6 +11,7 @@ import asyncio
 import json
 import ssl
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import shuffle
@@ -266,6 +267,10 @@ class NatsWire:
             await self._client.publish(subject, frame, headers=headers)
         except (NatsError, OSError) as error:
             self.monitor.wire_failed(error)
+
+    def follow(self, servers: Sequence[str], gone: Sequence[str]) -> None:
+        """The global server's: these local servers take part, those have left."""
+        self._streams.follow(servers, gone)
 
     def renew(self, settings: Nats) -> None:
         """Use these certificates from the next connection on."""

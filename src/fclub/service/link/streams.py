@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
@@ -50,8 +51,13 @@ class Streams:
     """One from all local servers and one back to each, on `replicas` brokers of a cluster."""
 
     def __init__(self, monitor: Monitor, servers: list[str], replicas: int) -> None:
-        self._monitor, self._servers, self._replicas = monitor, servers, replicas
+        self._monitor, self._servers, self._replicas = monitor, list(servers), replicas
+        self._gone: list[str] = []
         self._unusable: dict[str, int] = {}
+
+    def follow(self, servers: Sequence[str], gone: Sequence[str]) -> None:
+        """From the next look on keep the streams of these, and none of those that are gone."""
+        self._servers, self._gone = list(servers), list(gone)
 
     async def keep(self, client: Client) -> None:
         """Make again what a cluster has lost, one stream or all."""
@@ -78,6 +84,12 @@ class Streams:
         for error in down:
             if error is not None:
                 self._monitor.wire_failed(error)
+        while self._gone:
+            with suppress(NotFoundError):
+                await client.jetstream(timeout=DELETE_SECONDS).delete_stream(
+                    down_stream(self._gone[-1])
+                )
+            self._gone.pop()
 
     async def reached(self, client: Client) -> bool:
         """Whether this broker is one of those of a cluster that agree."""

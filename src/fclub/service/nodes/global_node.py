@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import msgspec
 from fclub.errors import (
     Conflict,
     InvalidMessage,
+    NotAdmitted,
     NotAgreed,
     OtherSession,
     OtherSettings,
@@ -148,8 +149,28 @@ class Invite(Entry):
         node.server.invite(self.servers)
 
 
+@dataclass(frozen=True)
+class Retire(Entry):
+    """A server has left for good: from now on nothing is said to it."""
+
+    peer: str
+
+    kind = "retire"
+
+    @property
+    def source(self) -> str:
+        return self.peer
+
+    @classmethod
+    def read(cls, source: str, body: bytes) -> Retire:
+        return cls(source)
+
+    def apply(self, node: GlobalNode) -> None:
+        node.peers[self.peer].retired = True
+
+
 KINDS: Mapping[str, type[Entry]] = {
-    entry.kind: entry for entry in (FromLocal, Together, Begin, Close, Invite)
+    entry.kind: entry for entry in (FromLocal, Together, Begin, Close, Invite, Retire)
 }
 
 
@@ -181,9 +202,21 @@ class Peer:
     trouble: str | None = None
     offences: int = 0
     quarantined: bool = False
+    suspended: bool = False
+    retired: bool = False
     rejected: dict[str, int] = field(default_factory=dict)
     communications: Communications = field(default_factory=Communications)
     seen: float | None = None
+
+    @property
+    def state(self) -> str:
+        """In words of the federation's operator."""
+        return "retired" if self.retired else "suspended" if self.suspended else "active"
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the federation counts on it."""
+        return not (self.suspended or self.retired)
 
     def count(self, kind: str) -> None:
         """One more frame was left alone."""
@@ -210,22 +243,25 @@ class GlobalSessions:
             peer.marked = marked is True or (marked is not False and name in marked)
 
     def connected(self) -> None:
-        for name in self.node.names:
-            self._knock(name)
+        for name, peer in self.node.peers.items():
+            if peer.awaited:
+                self.knock(name)
 
-    def _knock(self, name: str) -> None:
+    def knock(self, name: str) -> None:
         self.journal.changes.letters.append((name, encode_frame(Knock(VERSION, GLOBAL))))
 
     def tick(self) -> bool:
         doubtful = [name for name, peer in self.node.peers.items() if peer.doubt]
         for name in doubtful:
             self.node.peers[name].doubt = False
-            self._knock(name)
+            self.knock(name)
         return bool(doubtful)
 
     def stuck(self, channel: Channel) -> bool:
-        self.journal.send_again(channel)
-        return True
+        if self.node.peers[channel.peer].awaited:
+            self.journal.send_again(channel)
+            return True
+        return False
 
     def greet(self, peer: Peer, hello: Hello) -> None:
         """Answer a question; the same one gets the same bytes again."""
@@ -292,6 +328,15 @@ class GlobalSessions:
         return max(self.node.server.used_by(peer.number), peer.granted[0])
 
 
+@dataclass(frozen=True)
+class Membership:
+    """Who takes part: names of servers, those of them that pause, and those that have left for good."""
+
+    servers: Sequence[str]
+    suspended: Collection[str] = ()
+    retired: Collection[str] = ()
+
+
 QUARANTINE_AFTER = 5
 """Refused messages until a server is not listened to any more."""
 
@@ -309,10 +354,11 @@ class GlobalNode(Node):
     name = GLOBAL
     sessions: GlobalSessions
 
-    def __init__(self, names: list[str], family: Family, store: Store) -> None:
+    def __init__(self, wanted: Membership, family: Family, store: Store) -> None:
         super().__init__(store, RecordedNoise(NoNoise()))
         self._taken: list[Taken] = []
-        self.family, self.names = family, _numbered(names, store)
+        self.family, self._wanted = family, wanted
+        self.names: list[str] = json.loads(store.get("servers") or "[]")
         self.peers = {
             name: Peer(Channel(GLOBAL, name), number) for number, name in enumerate(self.names)
         }
@@ -324,8 +370,53 @@ class GlobalNode(Node):
         self.sessions.recovered()
         for name, (offences, quarantined) in json.loads(self.store.get("trust") or "{}").items():
             self.peers[name].offences, self.peers[name].quarantined = offences, quarantined
+        self.follow(self._wanted)
+
+    def follow(self, wanted: Membership) -> None:
+        """Take up who is a member from now on; servers keep their numbers, new ones come after them."""
+        self.check(wanted)
+        for name in wanted.servers:
+            if name not in self.peers:
+                self.peers[name] = Peer(Channel(GLOBAL, name), len(self.names))
+                self.names.append(name)
+                self.journal.changes.note("servers", json.dumps(self.names))
         if len(self.server.servers) < len(self.names):
+            self.settle()
             self.journal.do(Invite(len(self.names)))
+        for name, peer in self.peers.items():
+            back = peer.suspended and name not in wanted.suspended
+            peer.suspended = name in wanted.suspended
+            if name in wanted.retired and not peer.retired:
+                self._retire(peer)
+            elif back:
+                self.sessions.knock(name)
+
+    def check(self, wanted: Membership) -> None:
+        """Refuse to lose a server that the store knows, or to take back one that has left for good."""
+        gone = [name for name in self.names if name not in (*wanted.servers, *wanted.retired)]
+        if gone:
+            raise OtherSettings(
+                f"servers: {', '.join(gone)} missing; one that has left belongs into retired "
+                f"({self.store.path} knows {', '.join(self.names)})"
+            )
+        back = [name for name, peer in self.peers.items() if peer.retired and name in wanted.servers]
+        if back:
+            raise OtherSettings(f"servers: {', '.join(back)} left for good; choose another name")
+
+    def _retire(self, peer: Peer) -> None:
+        """What waits for it is dropped as if it had been heard; what it has released stays."""
+        self.settle()
+        self.journal.do(Retire(peer.channel.peer))
+        if peer.channel.ordinal:
+            last = peer.channel.sent
+            peer.channel.confirm(last, peer.channel.chains[last], self.journal.changes)
+        peer.doubt, peer.marked, peer.trouble, peer.quarantined = False, False, None, False
+        self._remember_trust()
+
+    @property
+    def missing(self) -> set[int]:
+        """Servers that are members and without whose reports a phase does not go on."""
+        return {n for n in self.server.missing if self.peers[self.names[n]].awaited}
 
     def _make_server(self, invited: int) -> GlobalServer:
         server = self.family.global_server(list(range(invited)), self)
@@ -344,7 +435,7 @@ class GlobalNode(Node):
     def to_local(self, server: int, message: Message) -> None:
         """The link of the global server."""
         payload, peer = encode(message), self.peers[self.names[server]]
-        if peer.channel.ordinal:
+        if peer.channel.ordinal and not peer.retired:
             peer.communications.count(message, len(payload))
             peer.channel.send(payload, self.journal.changes)
 
@@ -353,6 +444,8 @@ class GlobalNode(Node):
         peer = self.peers.get(sender)
         if peer is None:
             raise InvalidMessage(f"no server is called {sender!r}")
+        if not peer.awaited:
+            raise NotAdmitted(f"{sender} {'has left' if peer.retired else 'is suspended'}")
         if peer.quarantined:
             raise Quarantined(f"{sender} is in quarantine")
         try:
@@ -450,11 +543,14 @@ class GlobalNode(Node):
             "incarnations": {name: peer.incarnations for name, peer in self.peers.items()},
             "communications": {name: vars(p.communications) for name, p in self.peers.items()},
             "invited": len(self.server.servers),
+            "retired": [name for name, peer in self.peers.items() if peer.retired],
         }
         return arrays, values | own
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.server = self._make_server(values.pop("invited"))
+        for name in values.pop("retired", ()):
+            self.peers[name].retired = True
         for name, counters in values.pop("channels").items():
             self.peers[name].channel.restore(counters)
         for name, incarnations in values.pop("incarnations").items():
@@ -473,17 +569,3 @@ class GlobalNode(Node):
             "members": sum(len(group.members) for group in groups),
             "communications": self.communications.as_dict(),
         }
-
-
-def _numbered(names: list[str], store: Store) -> list[str]:
-    """Servers keep their numbers; new names come after the old ones."""
-    known: list[str] = json.loads(store.get("servers") or "[]")
-    gone = [name for name in known if name not in names]
-    if gone:
-        raise OtherSettings(
-            f"servers: {', '.join(gone)} missing; names may be added, none removed "
-            f"({store.path} knows {', '.join(known)})"
-        )
-    names = known + [name for name in names if name not in known]
-    store.note("servers", json.dumps(names))
-    return names

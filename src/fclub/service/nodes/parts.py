@@ -24,7 +24,7 @@ from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
 from fclub.protocol.seam import Family, Shape
 from fclub.service.nodes.binding import SETTINGS, bound_to, remember
-from fclub.service.nodes.global_node import GlobalNode
+from fclub.service.nodes.global_node import GlobalNode, Membership
 from fclub.service.nodes.local_node import Forgotten, LocalNode
 from fclub.service.nodes.node import RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
@@ -213,6 +213,10 @@ def forget_user(store: Path, user: str) -> tuple[Forgotten, Ledger | None, bool]
         node.store.close()
 
 
+def membership_of(settings: GlobalSettings) -> Membership:
+    return Membership(settings.servers, settings.suspended, settings.retired)
+
+
 def global_node(settings: GlobalSettings) -> GlobalNode:
     """The global node on its store."""
     family = family_of(settings.model)
@@ -221,7 +225,7 @@ def global_node(settings: GlobalSettings) -> GlobalNode:
     def make() -> GlobalNode:
         with bound_to(store, settings.model):
             store.fix("model", fingerprint)
-            node = GlobalNode(settings.servers, family, store)
+            node = GlobalNode(membership_of(settings), family, store)
             node.recover()
         remember(store, settings.model)
         return node

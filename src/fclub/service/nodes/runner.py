@@ -100,6 +100,10 @@ class Runner:
         self.node.sessions.connected()
         self._wake.set()
 
+    def wake(self) -> None:
+        """Store and send what the node has done so far."""
+        self._wake.set()
+
     def ended(self, task: asyncio.Future[None]) -> None:
         """Note the end of a task that should never end: unless it was cancelled, it has failed."""
         if not task.cancelled():
@@ -303,7 +307,7 @@ class Deadline:
             server = self.node.server
             if not server.missing or server.phase != phase:
                 phase, since = server.phase, time.monotonic()
-            elif time.monotonic() - since >= self.seconds:
+            elif time.monotonic() - since >= self.seconds or not self.node.missing:
                 absent = [self.node.names[number] for number in sorted(server.missing)]
                 self.runner.monitor.event("phase closed", phase=phase, absent=absent)
                 self.node.close_phase()

@@ -18,6 +18,24 @@ PRIVATE = 0o600
 _LONGEST = 400
 
 
+def holder(store: Path) -> int | None:
+    """The process of this machine that holds the lock of a store."""
+    target = store.resolve()
+    try:
+        file = os.open(target.with_name(f"{target.name}.lock"), os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        words = os.pread(file, _LONGEST, 0).decode(errors="replace").split()
+        here = len(words) == 4 and words[3] == socket.gethostname() and words[1].isdigit()
+        return int(words[1]) if here else None
+    finally:
+        os.close(file)
+    return None
+
+
 class Lock:
     """Held from its making to `release`; a process that comes meanwhile is told which one holds it."""
 

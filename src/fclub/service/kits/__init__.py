@@ -1,0 +1,1 @@
+"""A federation of organisations on paper: its authority, its broker's accounts, and a kit for each."""
