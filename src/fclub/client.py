@@ -12,6 +12,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fclub import exchanges
@@ -23,10 +24,13 @@ from fclub.exchanges import (
     Items,
     Observation,
     Offer,
+    Popular,
     Ranked,
     Recommendation,
     Result,
     Several,
+    Similar,
+    Visit,
 )
 from fclub.extras import need
 
@@ -38,10 +42,16 @@ __all__ = [
     "Client",
     "Forgotten",
     "Observation",
+    "Popular",
     "Ranked",
     "Recommendation",
     "Several",
+    "Similar",
+    "Visit",
 ]
+
+Boosts = Mapping[str, Mapping[str, float]]
+"""Factors of scores: under `items` by id, under `categories` by name."""
 
 UNREACHED = 0
 RETRIED = frozenset({UNREACHED, 429, 502, 503, 504})
@@ -161,10 +171,15 @@ class Client(_Settings):
         *,
         exclude: Sequence[str] = (),
         exclude_seen: bool | None = None,
+        where: Mapping[str, Any] | None = None,
+        boosts: Boosts | None = None,
     ) -> Recommendation:
-        """The item to show, of those offered; without `items`, of the whole catalogue."""
-        wishes = {"exclude": list(exclude), "exclude_seen": exclude_seen}
-        return self._talk(exchanges.recommend(user, items, **wishes))
+        """The item to show, of those offered; without `items`, of the whole catalogue.
+
+        `where` is a filter over attributes, such as `{"category": "tea"}`.
+        """
+        visit = Visit(user, items, None, exclude, exclude_seen, where, boosts)
+        return self._talk(exchanges.recommend(user, items, **visit.wishes))
 
     def recommend_several(
         self,
@@ -174,14 +189,23 @@ class Client(_Settings):
         *,
         exclude: Sequence[str] = (),
         exclude_seen: bool | None = None,
+        where: Mapping[str, Any] | None = None,
+        boosts: Boosts | None = None,
+        most_per_category: int | None = None,
     ) -> Several:
         """The best items, best first, at most `count`; each has a decision of its own."""
-        wishes = {"count": count, "exclude": list(exclude), "exclude_seen": exclude_seen}
-        return self._talk(exchanges.recommend_several(user, items, **wishes))
+        wishes = exclude, exclude_seen, where, boosts, most_per_category
+        visit = Visit(user, items, count, *wishes)
+        return self._talk(exchanges.recommend_several(user, items, **visit.wishes))
 
-    def put_items(self, items: Items) -> int:
-        """Insert or replace items of the catalogue; returns how many were new."""
-        return self._talk(exchanges.put_items(items))
+    def put_items(
+        self, items: Items, attributes: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    ) -> int:
+        """Insert or replace items of the catalogue; returns how many were new.
+
+        `attributes` are by id: `categories`, `tags`, `numbers`, `available_from`, `available_until`.
+        """
+        return self._talk(exchanges.put_items(items, attributes))
 
     def items(self) -> dict[str, list[float]]:
         """The whole catalogue: features by id."""
@@ -190,6 +214,14 @@ class Client(_Settings):
     def item(self, item: str) -> list[float]:
         """The features of an item of the catalogue."""
         return self._talk(exchanges.item(item))
+
+    def similar(self, item: str, count: int = 10, category: str | None = None) -> list[Similar]:
+        """Items of the catalogue with features similar to one, most similar first."""
+        return self._talk(exchanges.similar(item, count, category))
+
+    def popular(self, count: int = 10, category: str | None = None) -> list[Popular]:
+        """The items that the server's users like best."""
+        return self._talk(exchanges.popular(count, category))
 
     def delete_item(self, item: str) -> None:
         """Remove an item from the catalogue."""
@@ -204,9 +236,12 @@ class Client(_Settings):
         return self._talk(exchanges.feedback(decision, reward))
 
     def recommend_batch(
-        self, visits: Iterable[tuple[str, Items]]
-    ) -> list[Recommendation | RequestFailed]:
-        """What to show to each of these users; an entry that was refused is returned as its error."""
+        self, visits: Iterable[tuple[str, Offer] | Visit]
+    ) -> list[Recommendation | Several | RequestFailed]:
+        """What to show to each of these users; an entry that was refused is returned as its error.
+
+        A `Visit` takes all that single requests do; one with a `count` is answered with several.
+        """
         return self._talk(exchanges.recommend_batch(visits, self.split))
 
     def feedback_batch(self, rewards: Mapping[str, float]) -> dict[str, bool | RequestFailed]:
@@ -299,10 +334,15 @@ class AsyncClient(_Settings):
         *,
         exclude: Sequence[str] = (),
         exclude_seen: bool | None = None,
+        where: Mapping[str, Any] | None = None,
+        boosts: Boosts | None = None,
     ) -> Recommendation:
-        """The item to show, of those offered; without `items`, of the whole catalogue."""
-        wishes = {"exclude": list(exclude), "exclude_seen": exclude_seen}
-        return await self._talk(exchanges.recommend(user, items, **wishes))
+        """The item to show, of those offered; without `items`, of the whole catalogue.
+
+        `where` is a filter over attributes, such as `{"category": "tea"}`.
+        """
+        visit = Visit(user, items, None, exclude, exclude_seen, where, boosts)
+        return await self._talk(exchanges.recommend(user, items, **visit.wishes))
 
     async def recommend_several(
         self,
@@ -312,14 +352,23 @@ class AsyncClient(_Settings):
         *,
         exclude: Sequence[str] = (),
         exclude_seen: bool | None = None,
+        where: Mapping[str, Any] | None = None,
+        boosts: Boosts | None = None,
+        most_per_category: int | None = None,
     ) -> Several:
         """The best items, best first, at most `count`; each has a decision of its own."""
-        wishes = {"count": count, "exclude": list(exclude), "exclude_seen": exclude_seen}
-        return await self._talk(exchanges.recommend_several(user, items, **wishes))
+        wishes = exclude, exclude_seen, where, boosts, most_per_category
+        visit = Visit(user, items, count, *wishes)
+        return await self._talk(exchanges.recommend_several(user, items, **visit.wishes))
 
-    async def put_items(self, items: Items) -> int:
-        """Insert or replace items of the catalogue; returns how many were new."""
-        return await self._talk(exchanges.put_items(items))
+    async def put_items(
+        self, items: Items, attributes: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    ) -> int:
+        """Insert or replace items of the catalogue; returns how many were new.
+
+        `attributes` are by id: `categories`, `tags`, `numbers`, `available_from`, `available_until`.
+        """
+        return await self._talk(exchanges.put_items(items, attributes))
 
     async def items(self) -> dict[str, list[float]]:
         """The whole catalogue: features by id."""
@@ -328,6 +377,14 @@ class AsyncClient(_Settings):
     async def item(self, item: str) -> list[float]:
         """The features of an item of the catalogue."""
         return await self._talk(exchanges.item(item))
+
+    async def similar(self, item: str, count: int = 10, category: str | None = None) -> list[Similar]:
+        """Items of the catalogue with features similar to one, most similar first."""
+        return await self._talk(exchanges.similar(item, count, category))
+
+    async def popular(self, count: int = 10, category: str | None = None) -> list[Popular]:
+        """The items that the server's users like best."""
+        return await self._talk(exchanges.popular(count, category))
 
     async def delete_item(self, item: str) -> None:
         """Remove an item from the catalogue."""
@@ -342,9 +399,12 @@ class AsyncClient(_Settings):
         return await self._talk(exchanges.feedback(decision, reward))
 
     async def recommend_batch(
-        self, visits: Iterable[tuple[str, Items]]
-    ) -> list[Recommendation | RequestFailed]:
-        """What to show to each of these users; an entry that was refused is returned as its error."""
+        self, visits: Iterable[tuple[str, Offer] | Visit]
+    ) -> list[Recommendation | Several | RequestFailed]:
+        """What to show to each of these users; an entry that was refused is returned as its error.
+
+        A `Visit` takes all that single requests do; one with a `count` is answered with several.
+        """
         return await self._talk(exchanges.recommend_batch(visits, self.split))
 
     async def feedback_batch(self, rewards: Mapping[str, float]) -> dict[str, bool | RequestFailed]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fclub.buckets import bucket_of_decision, bucket_of_user
 from fclub.errors import RequestFailed
@@ -50,13 +50,61 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Ranked(Recommendation):
-    """One of several; `score` is an optimistic estimate of its reward."""
+    """One of several; `score` is an optimistic estimate of its reward: `mean` + `deviation`."""
 
     score: float
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request of a batch: a user, what may be shown, and all that a single request takes.
+
+    `where` is its filter.
+    """
+
+    user: str
+    items: Offer = None
+    count: int | None = None
+    exclude: Sequence[str] = ()
+    exclude_seen: bool | None = None
+    where: Mapping[str, Any] | None = None
+    boosts: Mapping[str, Mapping[str, float]] | None = None
+    most_per_category: int | None = None
+
+    @property
+    def wishes(self) -> dict[str, Any]:
+        """All but user and items, as a request has it."""
+        return {
+            "count": self.count,
+            "exclude": list(self.exclude),
+            "exclude_seen": self.exclude_seen,
+            "filter": self.where,
+            "boosts": self.boosts,
+            "most_per_category": self.most_per_category,
+        }
+
+
+@dataclass(frozen=True)
+class Similar:
+    """An item and the cosine of the angle between its features and those of another."""
+
+    item: str
+    similarity: float
+
+
+@dataclass(frozen=True)
+class Popular:
+    """An item, its mean reward shrunk towards that of all items, and the number of its rewards."""
+
+    item: str
+    rate: float
+    observations: int
 
 
 class Several(list[Ranked]):
-    """Best first; scores are in the unit of rewards, from the least to the largest: `reward_range`."""
+    """Best first; the unit of their numbers is that of rewards, whose least and largest are given."""
 
     def __init__(self, shown: Iterable[Ranked], reward_range: tuple[float, float]) -> None:
         super().__init__(shown)
@@ -92,17 +140,16 @@ def recommend(user: str, items: Offer, **wishes: Any) -> Exchange[Recommendation
 
 
 def recommend_several(user: str, items: Offer, **wishes: Any) -> Exchange[Several]:
-    answer = yield _ask(user, items, **wishes)
-    low, high = answer["reward_range"]
-    return Several((Ranked(**one) for one in answer["shown"]), (low, high))
+    return _several((yield _ask(user, items, **wishes)))
 
 
 def recommend_batch(
-    visits: Iterable[tuple[str, Items]], split: bool
-) -> Exchange[list[Recommendation | RequestFailed]]:
-    entries = [_visit(*visit) for visit in visits]
+    visits: Iterable[tuple[str, Offer] | Visit], split: bool
+) -> Exchange[list[Recommendation | Several | RequestFailed]]:
+    given = [one if isinstance(one, Visit) else Visit(*one) for one in visits]
+    entries = [_visit(one.user, one.items, **one.wishes) for one in given]
     buckets = [bucket_of_user(entry["user"]) for entry in entries] if split else None
-    return (yield from _batch("/v1/recommend/batch", "requests", entries, buckets, _recommended))
+    return (yield from _batch("/v1/recommend/batch", "requests", entries, buckets, _shown))
 
 
 def feedback(decision: str, reward: float) -> Exchange[bool]:
@@ -153,9 +200,9 @@ def _batch(
     return [results[place] for place in range(len(entries))]
 
 
-def put_items(items: Items) -> Exchange[int]:
+def put_items(items: Items, attributes: Mapping[str, Mapping[str, Any]]) -> Exchange[int]:
     new = 0
-    for part in _parts(_rows(items)):
+    for part in _parts([row | dict(attributes.get(row["id"], {})) for row in _rows(items)]):
         new += int((yield Request("PUT", "/v1/items", {"items": part}))["inserted"])
     return new
 
@@ -173,6 +220,20 @@ def items() -> Exchange[dict[str, list[float]]]:
 
 def item(key: str) -> Exchange[list[float]]:
     return list((yield Request("GET", _item(key)))["features"])
+
+
+def similar(key: str, count: int, category: str | None) -> Exchange[list[Similar]]:
+    answer = yield Request("GET", f"{_item(key)}/similar{_query(count, category)}")
+    return [Similar(**one) for one in answer["items"]]
+
+
+def popular(count: int, category: str | None) -> Exchange[list[Popular]]:
+    answer = yield Request("GET", f"/v1/popular{_query(count, category)}")
+    return [Popular(**one) for one in answer["items"]]
+
+
+def _query(count: int, category: str | None) -> str:
+    return "?" + urlencode({"count": count} | ({} if category is None else {"category": category}))
 
 
 def delete_item(key: str) -> Exchange[None]:
@@ -226,6 +287,15 @@ def _recommended(answer: Any) -> Recommendation:
     if "shown" in answer:
         raise RequestFailed("nothing is left to show to this user", 200)
     return Recommendation(**answer)
+
+
+def _several(answer: Any) -> Several:
+    low, high = answer["reward_range"]
+    return Several((Ranked(**one) for one in answer["shown"]), (low, high))
+
+
+def _shown(answer: Any) -> Recommendation | Several:
+    return _several(answer) if "shown" in answer else _recommended(answer)
 
 
 def _counted(answer: Any) -> bool:

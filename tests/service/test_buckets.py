@@ -14,7 +14,7 @@ import pytest
 
 from fclub import AsyncClient, Client
 from fclub.buckets import HEADER, bucket_of_decision, bucket_of_user
-from fclub.client import Observation, Recommendation
+from fclub.client import Observation, Recommendation, Several
 from fclub.errors import InvalidInput, RequestFailed
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.serve import local_app
@@ -202,7 +202,7 @@ def test_a_server_that_is_down_is_the_result_of_its_users_only(server: Running) 
     expected = [503 if bucket_of_user(user) == down else 200 for user in USERS]
     visits = [(user, OFFER) for user in USERS]
 
-    def statuses(shown: list[Recommendation | RequestFailed]) -> list[int]:
+    def statuses(shown: list[Recommendation | Several | RequestFailed]) -> list[int]:
         return [one.status if isinstance(one, RequestFailed) else 200 for one in shown]
 
     async def play() -> None:

@@ -120,6 +120,8 @@ ROUTES = [
     ("PUT", "/v1/items"),
     ("GET", "/v1/items"),
     ("GET", "/v1/items/one"),
+    ("GET", "/v1/items/one/similar"),
+    ("GET", "/v1/popular"),
     ("DELETE", "/v1/items/one"),
     ("GET", "/v1/clusters"),
     ("GET", "/v1/users/ann"),

@@ -154,13 +154,20 @@ def requests(rng: np.random.Generator) -> dict[tuple[str, str], dict[str, Any]]:
     items, user = offer(rng), "u1"
     ask = {"user": user, "items": items}
     past = {"id": "p1", "user": user, "reward": 0.5, "features": items[0]["features"]}
+    attributes = {
+        "categories": ["a"],
+        "tags": ["b"],
+        "numbers": {"price": 1.0},
+        "available_from": 0.0,
+        "available_until": 9e9,
+    }
     return {
         ("POST", "/v1/recommend"): {"json": ask | {"count": 2}},
         ("POST", "/v1/feedback"): {"json": {"decision": "{decision}", "reward": 1.0}},
         ("POST", "/v1/recommend/batch"): {"json": {"requests": [ask, ask | {"items": ["none"]}]}},
         ("POST", "/v1/feedback/batch"): {"json": {"requests": [{"decision": "00", "reward": 1.0}]}},
         ("POST", "/v1/observations"): {"json": {"observations": [past, past | {"reward": 1.0}]}},
-        ("PUT", "/v1/items"): {"json": {"items": items}},
+        ("PUT", "/v1/items"): {"json": {"items": [one | attributes for one in items]}},
         ("POST", "/v1/visitors"): {
             "json": {"visits": 3, "policies": {"random": {"reward": 1.0, "regret": 1.0}}}
         },
@@ -169,6 +176,7 @@ def requests(rng: np.random.Generator) -> dict[tuple[str, str], dict[str, Any]]:
         ("GET", "/v1/users/{user:path}/data"): {"url": f"/v1/users/{user}/data"},
         ("DELETE", "/v1/users/{user:path}"): {"url": "/v1/users/u2"},
         ("GET", "/v1/items/{item:path}"): {"url": "/v1/items/item-1"},
+        ("GET", "/v1/items/{item:path}/similar"): {"url": "/v1/items/item-1/similar"},
         ("DELETE", "/v1/items/{item:path}"): {"url": "/v1/items/item-2"},
         ("GET", "/static/{name}"): {"url": "/static/shell.html"},
     }

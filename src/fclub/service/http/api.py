@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from fclub.core.inputs import MAX_ID, MAX_USER_BYTES, RewardRange
 from fclub.service.http.openapi import Operation, Operations, as_json, describe, reference
+from fclub.service.store.attributes import MOST_WORDS, Attributes, Filter, Word, Words
 
 ANY_REWARD = RewardRange()
 
@@ -28,6 +29,16 @@ class Item(Told, frozen=True):
     features: list[float]
 
 
+Factor = Annotated[float, Meta(gt=0, le=100)]
+
+
+class Boosts(Told, frozen=True):
+    """Factors by which scores are multiplied, by id of an item and by category."""
+
+    items: Annotated[dict[ItemId, Factor], Meta(max_length=MOST_WORDS)] = {}
+    categories: Annotated[dict[Word, Factor], Meta(max_length=MOST_WORDS)] = {}
+
+
 class RecommendRequest(Told, frozen=True):
     """`items` with their features, or ids of the catalogue, or nothing: then all of the catalogue.
 
@@ -35,6 +46,9 @@ class RecommendRequest(Told, frozen=True):
     `exclude_seen` those that this user has seen: was shown, as far as decisions are kept, or has in its
     reported observations. Unless it says otherwise, that holds for items of the catalogue and not for
     those that come with their features.
+
+    Only items of the catalogue that `filter` holds for are on offer. `boosts` multiply the scores by
+    which items are ranked. With `most_per_category` no more of several items share a category.
     """
 
     user: User
@@ -42,13 +56,19 @@ class RecommendRequest(Told, frozen=True):
     count: Annotated[int, Meta(ge=1)] | None = None
     exclude: list[ItemId] = []
     exclude_seen: bool | None = None
+    filter: Filter | None = None
+    boosts: Boosts | None = None
+    most_per_category: Annotated[int, Meta(ge=1)] | None = None
 
     @property
     def unseen(self) -> bool:
         """Whether what the user has seen is left out."""
-        if self.exclude_seen is None:
-            return self.items is None or isinstance(self.items[0], str)
-        return self.exclude_seen
+        return self.catalogued if self.exclude_seen is None else self.exclude_seen
+
+    @property
+    def catalogued(self) -> bool:
+        """Whether items of the catalogue are on offer."""
+        return self.items is None or isinstance(self.items[0], str)
 
 
 class Somebody(msgspec.Struct, frozen=True):
@@ -71,11 +91,11 @@ def names_in(data: bytes | bytearray | memoryview) -> list[str]:
     """The users of a body that was refused, as far as they can be read."""
     try:
         return [_somebody.decode(data).user]
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
         found = _some.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     return [one.user for one in (*found.requests, *found.observations)]
 
@@ -89,16 +109,25 @@ class Recommended(msgspec.Struct, frozen=True):
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """One of several; `score` is an optimistic estimate of the reward."""
+    """One of several; `score` is an optimistic estimate of the reward: `mean` + `deviation`.
+
+    `mean` is the estimate itself, and `deviation` how far above it the policy looks since it is not
+    sure. None of them is limited to the range of rewards.
+    """
 
     decision: str
     item: str
     index: int
     score: float
+    mean: float
+    deviation: float
 
 
 class Several(msgspec.Struct, frozen=True):
     """Best first; each has a decision of its own for its feedback.
+
+    Items are ranked by score, times their boosts, where no score counts for more than the largest
+    reward; of items that reach it the one of the greatest mean comes first.
 
     `reward_range` is the unit of scores and rewards: the least and the largest reward.
     """
@@ -150,11 +179,25 @@ class FeedbackResults(msgspec.Struct, frozen=True):
     results: list[FeedbackResult]
 
 
-class Catalogued(Told, frozen=True):
-    """An item of the catalogue."""
+class Catalogued(Told, frozen=True, omit_defaults=True):
+    """An item of the catalogue; `available_from` and `available_until` are seconds since 1970."""
 
     id: KnownId
     features: list[float]
+    categories: Words = ()
+    tags: Words = ()
+    numbers: Annotated[dict[Word, float], Meta(max_length=MOST_WORDS)] = {}
+    available_from: float | None = None
+    available_until: float | None = None
+
+    @property
+    def attributes(self) -> Attributes:
+        times = self.available_from, self.available_until
+        return Attributes(self.categories, self.tags, self.numbers, *times)
+
+    @classmethod
+    def of(cls, key: str, features: list[float], one: Attributes) -> Catalogued:
+        return cls(key, features, **msgspec.structs.asdict(one))
 
 
 class PutItems(Told, frozen=True):
@@ -177,6 +220,34 @@ class ItemsView(msgspec.Struct, frozen=True):
     count: int
     items: list[Catalogued]
     next: str | None
+
+
+class SimilarItem(msgspec.Struct, frozen=True):
+    """`similarity` is the cosine of the angle between features, without the constant one."""
+
+    item: str
+    similarity: float
+
+
+class SimilarItems(msgspec.Struct, frozen=True):
+    """Most similar first."""
+
+    items: list[SimilarItem]
+
+
+class PopularItem(msgspec.Struct, frozen=True):
+    """`rate` is the mean reward, shrunk towards that of all items; `observations` is what it is of."""
+
+    item: str
+    rate: float
+    observations: int
+
+
+class PopularItems(msgspec.Struct, frozen=True):
+    """Most popular first, in the unit of rewards."""
+
+    items: list[PopularItem]
+    reward_range: tuple[float, float]
 
 
 class ItemDeleted(msgspec.Struct, frozen=True):
@@ -373,6 +444,14 @@ OPERATIONS: Operations = {
         ItemsView, "The catalogue, some items at a time.", query=("after",)
     ),
     ("get", "/v1/items/{item}"): Operation(Catalogued, "An item of the catalogue."),
+    ("get", "/v1/items/{item}/similar"): Operation(
+        SimilarItems, "Items with similar features.", query=("count", "category")
+    ),
+    ("get", "/v1/popular"): Operation(
+        PopularItems,
+        "The items that this server's users like best; not at level `interactive`.",
+        query=("count", "category"),
+    ),
     ("delete", "/v1/items/{item}"): Operation(ItemDeleted, "Remove an item from the catalogue."),
     ("get", "/v1/link"): Operation(LinkView, "The connection to the federation."),
     ("get", "/v1/privacy"): Operation(PrivacyView, "What has left this server."),

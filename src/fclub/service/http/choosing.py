@@ -6,16 +6,18 @@ import asyncio
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 
 import numpy as np
 
 from fclub.core.inputs import as_items, check_user
 from fclub.core.offers import best_items, mix
-from fclub.core.types import Matrix
+from fclub.core.types import Indices, Matrix
 from fclub.errors import InvalidFeatures, InvalidInput, TooLarge
 from fclub.protocol.seam import Bound
 from fclub.service.http import api
+from fclub.service.http.ranking import Wishes, estimates, first_of, ranked
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
@@ -44,8 +46,18 @@ def features_of(rows: list[list[float]], dim: int) -> Matrix:
 
 def _has_more(entry: api.RecommendRequest) -> bool:
     """Whether there is more to do than to choose one of the items that are given."""
-    filtered = bool(entry.exclude) or entry.unseen
-    return entry.items is None or entry.count is not None or filtered
+    wished = (entry.count, entry.filter, entry.boosts, entry.most_per_category) != (None,) * 4
+    return entry.catalogued or entry.unseen or bool(entry.exclude) or wished
+
+
+def best_places(offer: Offer, bound: Bound, count: int) -> list[int]:
+    places: list[int] = best_items(offer.items, offer.there, bound.scoring, count)[0].tolist()
+    return places
+
+
+def wished_places(offer: Offer, bound: Bound, count: int, wishes: Wishes) -> list[int]:
+    order = ranked(offer.items, offer.there, bound, wishes.factors)
+    return first_of(order.tolist(), count, wishes)
 
 
 class Chooser:
@@ -98,14 +110,16 @@ class Chooser:
         if entry.unseen:
             # What was shown a moment ago has to be on disk before it can be read.
             await self.runner.commit()
-        offer = self._offer(entry.items)
+        if entry.filter is not None:
+            entry.filter.check()
+        offer = self._offer(entry)
         if entry.exclude:
             offer = self._without(offer, entry.exclude)
         if entry.unseen:
             offer = self._without(offer, self._seen(row))
         if not offer.there.any():
             return api.Several([], (self.rewards.low, self.rewards.high))
-        shown = await self._best(offer, entry.user, entry.count or 1)
+        shown = await self._best(offer, entry, self._wishes(offer, entry))
         if entry.count is not None:
             return api.Several(shown, (self.rewards.low, self.rewards.high))
         (one,) = shown
@@ -116,14 +130,53 @@ class Chooser:
         since = 0.0 if self.seen_days is None else time.time() - DAY * self.seen_days
         return self.node.decisions.items_of(row, since) | self.node.past.items_of(row, since)
 
-    def _offer(self, items: list[api.Item | str] | None) -> Offer:
-        if items is None:
-            offer = self.node.catalogue.offer()
-            # What is on offer now will be remembered, whatever is deleted while it is scored.
-            return offer._replace(there=offer.there.copy()) if self.node.uniform else offer
-        ids, rows, known = self._given(items)
-        there = np.ones(len(ids), dtype=np.bool_)
-        return Offer(rows, there, ids, self.node.catalogue.version, known)
+    def _offer(self, entry: api.RecommendRequest) -> Offer:
+        catalogue = self.node.catalogue
+        if entry.items is None:
+            offer, known = catalogue.offer(), True
+            places: Indices | slice = slice(len(offer.there))
+            if self.node.uniform:
+                # What is on offer now will be remembered, whatever is deleted while it is scored.
+                offer = offer._replace(there=offer.there.copy())
+        else:
+            ids, rows, known = self._given(entry.items)
+            offer = Offer(rows, np.ones(len(ids), dtype=np.bool_), ids, catalogue.version, known)
+            places = catalogue.places(ids) if known else slice(0)
+        if not known:
+            if entry.filter or entry.most_per_category or (entry.boosts and entry.boosts.categories):
+                raise InvalidInput("only items of the catalogue have categories, tags and numbers")
+            return offer
+        masks = [catalogue.filtered(entry.filter)] if entry.filter else []
+        available = catalogue.available(time.time())
+        for mask in masks if available is None else [*masks, available]:
+            offer = offer._replace(there=offer.there & mask[places])
+        return offer
+
+    def _wishes(self, offer: Offer, entry: api.RecommendRequest) -> Wishes | None:
+        """What decides beside scores which items come first; None: nothing."""
+        catalogue, boosts, most = self.node.catalogue, entry.boosts, entry.most_per_category
+        if boosts is None and most is None:
+            return None
+        known: Indices = np.arange(len(offer.there))
+        if not offer.whole and offer.known:
+            known = catalogue.places(offer.ids)
+        factors = None
+        if boosts is not None:
+            factors = np.ones(len(offer.there))
+            for name, factor in boosts.categories.items():
+                factors[catalogue.in_category(name)[known]] *= factor
+            for place, factor in self._boosted(offer, boosts.items):
+                factors[place] *= factor
+        if most is None:
+            return Wishes(factors)
+        columns = catalogue.columns
+        return Wishes(factors, lambda place: columns.categories(int(known[place])), most)
+
+    def _boosted(self, offer: Offer, factors: dict[str, float]) -> list[tuple[int, float]]:
+        if offer.whole:
+            places = self.node.catalogue.places(list(factors)).tolist()
+            return [pair for pair in zip(places, factors.values(), strict=True) if pair[0] >= 0]
+        return [(place, factors[key]) for place, key in enumerate(offer.ids) if key in factors]
 
     def _given(self, items: list[api.Item | str]) -> tuple[list[str], Matrix, bool]:
         """Ids and features of the items of a request, and whether they are the catalogue's."""
@@ -161,32 +214,35 @@ class Chooser:
             there[[place for place, key in enumerate(offer.ids) if key in gone]] = False
         return offer._replace(there=there)
 
-    async def _best(self, offer: Offer, user: str, count: int) -> list[api.Ranked]:
-        bound = self.node.bound(user)
+    async def _best(
+        self, offer: Offer, entry: api.RecommendRequest, wishes: Wishes | None
+    ) -> list[api.Ranked]:
+        user, bound = entry.user, self.node.bound(entry.user).copy()
         # Asked before anything else can change the catalogue.
         left_out = self._left_out(offer) if self.node.uniform and offer.whole else []
-        found = await self._scored(offer, bound, count)
+        found = await self._ranked(offer, bound, entry.count or 1, wishes)
         first: tuple[bytes | None, Offered | None] = None, None
         if self.node.uniform:
             key = self.node.decisions.new_key(user)
-            first, found = self._mixed(offer, bound, found, left_out, key)
+            first, found = self._mixed(offer, found, left_out, key)
+            found = first_of(found, len(found), wishes or Wishes())
+        means, widths = estimates(offer.items[found], bound)
+        unit = self.rewards.high - self.rewards.low
         shown = []
-        for place, score in found:
-            item = offer.ids[place]
+        for place, mean, width in zip(found, means.tolist(), (unit * widths).tolist(), strict=True):
+            item, mean = offer.ids[place], self.rewards.from_model(mean)
             decision = self.node.show(user, item, offer.items[place], *first)
-            told = self.rewards.from_model(bound.offset + score)
-            shown.append(api.Ranked(decision, item, place, told))
+            shown.append(api.Ranked(decision, item, place, mean + width, mean, width))
             first = None, None
         return shown
 
-    async def _scored(self, offer: Offer, bound: Bound, count: int) -> list[tuple[int, float]]:
-        """Places and scores, best first."""
-        asked = offer.items, offer.there, bound.scoring, count
-        if len(offer.items) > LARGE:
-            places, scores = await asyncio.to_thread(best_items, *asked)
+    async def _ranked(self, offer: Offer, bound: Bound, count: int, wishes: Wishes | None) -> list[int]:
+        """Places, best first."""
+        if wishes is None:
+            find = partial(best_places, offer, bound, count)
         else:
-            places, scores = best_items(*asked)
-        return list(zip(places.tolist(), scores.tolist(), strict=True))
+            find = partial(wished_places, offer, bound, count, wishes)
+        return await asyncio.to_thread(find) if len(offer.items) > LARGE else find()
 
     def _left_out(self, offer: Offer) -> list[str]:
         """What of the catalogue is not on offer."""
@@ -196,26 +252,22 @@ class Chooser:
     def _mixed(
         self,
         offer: Offer,
-        bound: Bound,
-        found: list[tuple[int, float]],
+        found: list[int],
         left_out: list[str],
         key: bytes,
-    ) -> tuple[tuple[bytes, Offered], list[tuple[int, float]]]:
+    ) -> tuple[tuple[bytes, Offered], list[int]]:
         """Any item may take the first place, with the probability that is set.
 
         The choice follows from `key`, which becomes that place's decision. Returns it with what was on
         offer, and what is shown: the others by their scores.
         """
         places = np.flatnonzero(offer.there)
-        best = int(np.searchsorted(places, found[0][0]))
+        best = int(np.searchsorted(places, found[0]))
         chosen, chance = mix(best, len(places), self.node.uniform, coin_of(key))
         if chosen != best:
             place = int(places[chosen])
-            one = offer.items[place : place + 1], offer.there[place : place + 1]
-            _, (score,) = best_items(*one, bound.scoring, 1)
-            others = [entry for entry in found if entry[0] != place]
-            found = [(place, float(score)), *others][: len(found)]
-        if offer.whole:
+            found = [place, *(other for other in found if other != place)][: len(found)]
+        if offer.whole and len(left_out) <= len(places):
             body = encode_offer(Whole(left_out))
         else:
             ids = [offer.ids[place] for place in places.tolist()]

@@ -389,5 +389,5 @@ def decoded(data: Bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
         raise InvalidInput(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(f"the body is not JSON: {error}") from None

@@ -25,6 +25,13 @@ class Operation(NamedTuple):
     query: tuple[str, ...] = ()
 
 
+QUERY: Mapping[str, Any] = {
+    "after": {"type": "string"},
+    "category": {"type": "string", "minLength": 1},
+    "count": {"type": "integer", "minimum": 1},
+}
+"""Parameters of queries."""
+
 Operations = Mapping[tuple[str, str], Operation]
 """By method, in small letters, and path."""
 
@@ -81,5 +88,5 @@ def _parameters(path: str, query: tuple[str, ...]) -> dict[str, Any]:
     found: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": schema} for name in names
     ]
-    found += [{"name": name, "in": "query", "schema": {"type": "string"}} for name in query]
+    found += [{"name": name, "in": "query", "schema": QUERY[name]} for name in query]
     return {"parameters": found} if found else {}

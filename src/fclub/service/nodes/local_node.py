@@ -52,6 +52,7 @@ from fclub.service.link.sessions import beginning_of, reason_for
 from fclub.service.nodes.handshake import AGREED, ANOTHER_STORE, REFUSED, Handshake, Standing
 from fclub.service.nodes.node import Empty, Entry, Node, RecordedNoise, Work
 from fclub.service.store import offers
+from fclub.service.store.attributes import Attributes
 from fclub.service.store.backup import SILENT
 from fclub.service.store.books import Books
 from fclub.service.store.catalogue import Catalogue
@@ -751,10 +752,12 @@ class LocalNode(Node):
         self.decisions.add(key, shown, item, self.journal.changes, offered)
         return key.hex()
 
-    def put_items(self, ids: list[str], items: Matrix) -> int:
+    def put_items(
+        self, ids: list[str], items: Matrix, attributes: list[Attributes] | None = None
+    ) -> int:
         """Insert or replace items of the catalogue; returns how many are new."""
         self.family.domain.check_items(items)
-        return self.catalogue.put(ids, items, self.journal.changes)
+        return self.catalogue.put(ids, items, self.journal.changes, attributes)
 
     def delete_item(self, key: str) -> None:
         if not self.catalogue.delete(key, self.journal.changes):

@@ -8,12 +8,23 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.core.types import Flags, Floats, Indices, Matrix
+from fclub.service.store.attributes import (
+    NONE,
+    Attributes,
+    Columns,
+    Filter,
+    decode_attributes,
+    encode_attributes,
+)
 from fclub.service.store.ids import Ids
 from fclub.service.store.store import Changes, Store
 
 LEAST_ROOM = 64
 READ_AT_ONCE = 4096
 """Stored items that are objects at a time."""
+
+MASKS = 16
+"""Filters whose masks are kept, each for one version of the catalogue."""
 
 
 class Offer(NamedTuple):
@@ -48,20 +59,23 @@ class Catalogue:
         self._keep = keep or bool(offered)
         read = store.reader.execute
         (count,) = read("SELECT count(*) FROM items").fetchone()
-        self._ids, self._count = Ids(), 0
+        self._ids, self._columns, self._count = Ids(), Columns(), 0
+        self._masks: dict[Filter, Flags] = {}
         self._items, self._there = self._room(count)
-        stored = read("SELECT id, features FROM items ORDER BY id")
+        stored = read("SELECT id, features, attributes FROM items ORDER BY id")
         while some := stored.fetchmany(READ_AT_ONCE):
-            rows = np.frombuffer(b"".join([row for _, row in some])).reshape(-1, dim)
-            self._add([key for key, _ in some], rows)
+            rows = np.frombuffer(b"".join([row for _, row, _ in some])).reshape(-1, dim)
+            attributes = [NONE if text is None else decode_attributes(text) for _, _, text in some]
+            self._add([key for key, _, _ in some], rows, attributes)
 
     def _room(self, count: int) -> tuple[Matrix, Flags]:
         """Arrays for so many items and a few more."""
         room = max(LEAST_ROOM, count * 9 // 8)
         return np.zeros((room, self._dim)), np.zeros(room, dtype=np.bool_)
 
-    def _add(self, ids: Sequence[str], features: Matrix) -> None:
+    def _add(self, ids: Sequence[str], features: Matrix, attributes: list[Attributes]) -> None:
         """New rows, for which there is room."""
+        self._columns.extend(attributes)
         rows = slice(len(self._ids), len(self._ids) + len(ids))
         self._items[rows], self._there[rows] = features, True
         self._ids.extend(ids)
@@ -81,6 +95,28 @@ class Catalogue:
         (row,) = self.places([key])
         return None if row < 0 else self._items[row]
 
+    def filtered(self, condition: Filter) -> Flags:
+        """For which items a filter holds: looked up once for a version of the catalogue."""
+        mask = self._masks.pop(condition, None)
+        if mask is None:
+            mask = self._columns.mask(condition)
+            if len(self._masks) >= MASKS:
+                del self._masks[next(iter(self._masks))]
+        self._masks[condition] = mask
+        return mask
+
+    def available(self, now: float) -> Flags | None:
+        """Which items are available at a time; None: all are."""
+        return self._columns.available(now)
+
+    def in_category(self, name: str) -> Flags:
+        return self.filtered(Filter(category=name))
+
+    @property
+    def columns(self) -> Columns:
+        """The attributes of items by place, of which rows never change."""
+        return self._columns
+
     def offer(self) -> Offer:
         """Everything that there is now."""
         count = len(self._ids)
@@ -93,16 +129,26 @@ class Catalogue:
         known = (self._items[places] == features).all(axis=1) & (places >= 0)
         return [ids[k] for k in np.flatnonzero(~known).tolist()], features[~known]
 
-    def put(self, ids: Sequence[str], features: Matrix, changes: Changes) -> int:
-        """Insert or replace items; returns how many are new."""
+    def put(
+        self,
+        ids: Sequence[str],
+        features: Matrix,
+        changes: Changes,
+        attributes: list[Attributes] | None = None,
+    ) -> int:
+        """Insert or replace items, which have no attributes unless given; returns how many are new."""
+        attributes = attributes or [NONE] * len(ids)
         places = self.places(ids)
         replaced = places >= 0
         self._change([ids[k] for k in np.flatnonzero(replaced).tolist()], changes)
         self._remove(places[replaced])
-        rows = [(key, row.tobytes(), self.version) for key, row in zip(ids, features, strict=True)]
-        changes.write_each("INSERT OR REPLACE INTO items VALUES (?, ?, ?)", rows)
+        rows = [
+            (key, row.tobytes(), self.version, None if one == NONE else encode_attributes(one))
+            for key, row, one in zip(ids, features, attributes, strict=True)
+        ]
+        changes.write_each("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?)", rows)
         self._make_room(len(ids))
-        self._add(ids, features)
+        self._add(ids, features, attributes)
         return len(ids) - int(replaced.sum())
 
     def delete(self, key: str, changes: Changes) -> bool:
@@ -122,6 +168,7 @@ class Catalogue:
     def _change(self, gone: list[str], changes: Changes) -> None:
         """A new version, in which these are not there any more as they were."""
         self.version += 1
+        self._masks = {}
         changes.note("catalogue", str(self.version))
         if self._keep:
             sql = "INSERT INTO former SELECT id, since, ?, features FROM items WHERE id = ?"
@@ -139,12 +186,24 @@ class Catalogue:
         items, there = self._room(self._count + more)
         if self._count < count:
             items[: len(rows)], self._ids = self._items[rows], self._ids.keep(rows)
+            self._columns = self._columns.keep(rows)
         else:
             items[:count] = self._items[:count]
         there[: len(rows)] = True
         self._items, self._there = items, there
 
-    def stored(self, after: str, most: int) -> list[tuple[str, bytes]]:
-        """Ids and features of the next items on disk, in the order of their ids."""
-        sql = "SELECT id, features FROM items WHERE id > ? ORDER BY id LIMIT ?"
-        return self._store.reader.execute(sql, (after, most)).fetchall()
+    def stored(self, after: str, most: int) -> list[tuple[str, Floats, Attributes]]:
+        """Ids, features and attributes of the next items on disk, in the order of their ids."""
+        sql = "SELECT id, features, attributes FROM items WHERE id > ? ORDER BY id LIMIT ?"
+        found = self._store.reader.execute(sql, (after, most))
+        return [_read(*row) for row in found]
+
+    def find(self, key: str) -> tuple[str, Floats, Attributes] | None:
+        """The same of one item on disk."""
+        sql = "SELECT id, features, attributes FROM items WHERE id = ?"
+        found = self._store.reader.execute(sql, (key,)).fetchone()
+        return None if found is None else _read(*found)
+
+
+def _read(key: str, features: bytes, text: bytes | None) -> tuple[str, Floats, Attributes]:
+    return key, np.frombuffer(features), NONE if text is None else decode_attributes(text)

@@ -46,7 +46,8 @@ CREATE TABLE by_user (row INTEGER, decision BLOB, PRIMARY KEY (row, decision)) W
 CREATE TABLE offers (decision BLOB PRIMARY KEY, chance REAL NOT NULL, version INTEGER NOT NULL,
                      body BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX offers_by_version ON offers (version);
-CREATE TABLE items (id TEXT PRIMARY KEY, features BLOB NOT NULL, since INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE items (id TEXT PRIMARY KEY, features BLOB NOT NULL, since INTEGER NOT NULL,
+                    attributes BLOB) WITHOUT ROWID;
 CREATE TABLE former (id TEXT, since INTEGER, until INTEGER NOT NULL, features BLOB NOT NULL,
                      PRIMARY KEY (id, since)) WITHOUT ROWID;
 CREATE TABLE past (id TEXT PRIMARY KEY, row INTEGER NOT NULL, reward REAL NOT NULL, item TEXT,
