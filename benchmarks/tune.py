@@ -1,6 +1,6 @@
 """Tune every policy's constants and write benchmarks/baselines.toml, or those of rivals.
 
-    python benchmarks/tune.py [--rivals] [--jobs N] [--policy NAME ...]
+    python benchmarks/tune.py [--rivals | --suite] [--jobs N] [--policy NAME ...]
 
 Seeds 1000–1004, T = 100,000, both placements of the authors' synthetic environment; about fifteen
 minutes of CPU time. With --policy only those are tuned again and the others' entries are kept.
@@ -11,7 +11,8 @@ the best regret that any tried setting of the policy reached in that placement.
 
 Rivals of other papers (`--rivals`, benchmarks/rivals.toml, five minutes) are tuned in the same way on
 two worlds, both `spread`: 40 users of 4 clusters on 5 servers, and 1,000 users of 10 clusters on 10
-servers; 20,000 rounds, seeds 1000–1002.
+servers; 20,000 rounds, seeds 1000–1002. The leaderboard plays rivals at these constants, and the
+other policies at those that the same rule gives them (`--suite`, benchmarks/suite.toml).
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ CLUSTERING: dict[str, tuple[float, ...]] = {
     "ridge": RIDGE,
 }
 
-GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
+Grids = dict[str, dict[str, tuple[float, ...]]]
+
+GRIDS: Grids = {
     "linucb": REGRESSION,
     "club": CLUSTERING,
     "sclub": CLUSTERING | {"frequency": (1.0, 2.0, 4.0)},
@@ -60,9 +63,27 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
 }
 """What is tuned, parameter by parameter in this order."""
 
-RIVALS: dict[str, dict[str, tuple[float, ...]]] = {
+RIVALS: Grids = {
     "greedy": {"ridge": (0.5, 1.0, 2.0, 4.0, 8.0)},
     "lin-ts": {"scale": (0.02, 0.05, 0.1, 0.2), "ridge": (0.5, 1.0, 2.0, 4.0)},
+    "rclumb": {
+        "deletion": (1.0, 1.5, 2.0, 2.5, 3.0),
+        "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
+        "ridge": (0.5, 1.0, 2.0),
+        "misspecification": (0.0, 0.01, 0.05),
+    },
+    "locb": {
+        "deletion": (1.0, 1.5, 2.0, 2.5, 3.0),
+        "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
+        "seeds": (5, 10, 20),
+        "gap": (0.2, 0.5, 1.0),
+    },
+    "heto-fedbandit": {
+        "visits": (4.0, 8.0, 16.0, 32.0),
+        "level": (0.01, 0.1, 0.3, 0.5),
+        "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
+        "threshold": (0.1, 1.0, 10.0),
+    },
     "dis-linucb": {
         "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
         "threshold": (0.1, 0.3, 1.0, 3.0, 10.0),
@@ -78,6 +99,15 @@ RIVALS: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 """The same for rivals of other papers."""
+
+SUITE: Grids = {
+    "linucb": {"exploration": EXPLORATION, "ridge": RIDGE},
+    "shrunk": {"ridge": (1.0, 2.0, 4.0, 8.0), "exploration": (0.0, 0.1, 0.2, 0.4)},
+    "club": CLUSTERING,
+    "sclub": CLUSTERING,
+    "fclub-dc": {"deletion": DELETION, "merging": DELETION} | CLUSTERING,
+}
+"""What the leaderboard's suite plays at constants of its own, found by the rule for rivals."""
 
 SHARED: dict[str, tuple[str, ...]] = {"fclub-dc": ("fclub", "cdp-fclub-dc"), "homo-dc": ("homo",)}
 """Policies that use the constants of another, being the same algorithm with other switches."""
@@ -154,12 +184,12 @@ def start_point(grid: dict[str, tuple[float, ...]]) -> Point:
     return tuple((name, values[len(values) // 2]) for name, values in grid.items())
 
 
-def tune(policy: str, tell: Callable[[str], None], jobs: int = 1) -> dict[str, Any]:
+def tune(policy: str, grids: Grids, tell: Callable[[str], None], jobs: int = 1) -> dict[str, Any]:
     """The outcome of a search over the policy's grid."""
-    if policy in RIVALS:
-        search = Search(policy, RIVALS[policy], RIVAL_ROUNDS, RIVAL_SEEDS, jobs, RIVAL_WORLDS)
+    if grids is GRIDS:
+        search = Search(policy, grids[policy], jobs=jobs)
     else:
-        search = Search(policy, GRIDS[policy], jobs=jobs)
+        search = Search(policy, grids[policy], RIVAL_ROUNDS, RIVAL_SEEDS, jobs, RIVAL_WORLDS)
     search.search(start_point(search.grid), tell)
     return outcome(search)
 
@@ -200,25 +230,30 @@ def _value(value: Any) -> str:
     return json.dumps(value)
 
 
-TARGET, RIVAL_TARGET = (Path(__file__).with_name(f"{name}.toml") for name in ("baselines", "rivals"))
+TARGET, RIVAL_TARGET, SUITE_TARGET = (
+    Path(__file__).with_name(f"{name}.toml") for name in ("baselines", "rivals", "suite")
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--rivals", action="store_true", help="tune rivals of other papers")
+    parser.add_argument("--suite", action="store_true", help="tune the others for the leaderboard")
     parser.add_argument("--policy", nargs="*", choices=[*GRIDS, *RIVALS])
     options = parser.parse_args()
-    grids, target = (RIVALS, RIVAL_TARGET) if options.rivals else (GRIDS, TARGET)
-    rule = (RIVAL_ROUNDS, RIVAL_SEEDS) if options.rivals else (ROUNDS, SEEDS)
+    grids, target, rounds, seeds = GRIDS, TARGET, ROUNDS, SEEDS
+    if options.rivals or options.suite:
+        grids, target = (RIVALS, RIVAL_TARGET) if options.rivals else (SUITE, SUITE_TARGET)
+        rounds, seeds = RIVAL_ROUNDS, RIVAL_SEEDS
 
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
     kept = tomllib.loads(target.read_text())["policies"] if target.exists() else {}
     for policy in options.policy or grids:
-        kept[policy] = tune(policy, tell, options.jobs)
-        target.write_text(to_toml({name: kept[name] for name in grids if name in kept}, *rule))
+        kept[policy] = tune(policy, grids, tell, options.jobs)
+        target.write_text(to_toml({name: kept[name] for name in grids if name in kept}, rounds, seeds))
 
 
 if __name__ == "__main__":

@@ -30,11 +30,14 @@ if TYPE_CHECKING:
         Homo,
         HomoDC,
     )
+    from fclub.policies.heto import HetoFedBandit
     from fclub.policies.independent import Greedy, LinUCB, OracleLocal, OraclePooled
     from fclub.policies.lin_ts import LinTS
+    from fclub.policies.locb import Locb
     from fclub.policies.oracle_types import OracleTypes
     from fclub.policies.popular import Popular
     from fclub.policies.random import Random
+    from fclub.policies.rclumb import Rclumb
     from fclub.policies.registry import make_policy
     from fclub.policies.sclub import Sclub
     from fclub.policies.shrunk import Shrunk
@@ -61,10 +64,12 @@ _HOMES = {
     "FclubPlus": "fclub.policies.federated",
     "FedLinUCB": "fclub.policies.clients",
     "Greedy": "fclub.policies.independent",
+    "HetoFedBandit": "fclub.policies.heto",
     "Homo": "fclub.policies.federated",
     "HomoDC": "fclub.policies.federated",
     "LinTS": "fclub.policies.lin_ts",
     "LinUCB": "fclub.policies.independent",
+    "Locb": "fclub.policies.locb",
     "OracleLocal": "fclub.policies.independent",
     "OraclePooled": "fclub.policies.independent",
     "OracleTypes": "fclub.policies.oracle_types",
@@ -75,6 +80,7 @@ _HOMES = {
     "Problem": "fclub.config",
     "Protocol": "fclub.config",
     "Random": "fclub.policies.random",
+    "Rclumb": "fclub.policies.rclumb",
     "Sclub": "fclub.policies.sclub",
     "Shrunk": "fclub.policies.shrunk",
     "Trace": "fclub.simulation.trace",
@@ -102,10 +108,12 @@ __all__ = [
     "FclubPlus",
     "FedLinUCB",
     "Greedy",
+    "HetoFedBandit",
     "Homo",
     "HomoDC",
     "LinTS",
     "LinUCB",
+    "Locb",
     "OracleLocal",
     "OraclePooled",
     "OracleTypes",
@@ -116,6 +124,7 @@ __all__ = [
     "Problem",
     "Protocol",
     "Random",
+    "Rclumb",
     "Sclub",
     "Shrunk",
     "Trace",

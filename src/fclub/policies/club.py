@@ -108,7 +108,7 @@ def _split(state: ClubState, start: int) -> None:
     refresh_model(state.clusters, new, state.ridge)
 
 
-def _adjacency(graphs: list[UserGraph], rows: Rows) -> tuple[Indices, Indices, Indices]:
+def adjacency(graphs: list[UserGraph], rows: Rows) -> tuple[Indices, Indices, Indices]:
     """Neighbour lists of all users from the graphs of the servers, and where an edge's twin is."""
     first = np.concatenate([rows.user_of[g.first + rows.first[s]] for s, g in enumerate(graphs)])
     second = np.concatenate([rows.user_of[g.second + rows.first[s]] for s, g in enumerate(graphs)])
@@ -144,7 +144,7 @@ class Club(KernelPolicy[ClubState]):
             UserGraph(int(n), rng, self.sparse, self.sparse_clusters)
             for n, rng in zip(np.diff(rows.first), rngs, strict=True)
         ]
-        starts, neighbour, mirror = _adjacency(graphs, rows)
+        starts, neighbour, mirror = adjacency(graphs, rows)
         n = problem.users
         return ClubState(
             users=Models.zeros(n, problem.dim, self.ridge),

@@ -20,12 +20,15 @@ from fclub.policies.federated import (
     HomoDC,
     policy_of,
 )
+from fclub.policies.heto import HetoFedBandit
 from fclub.policies.independent import Greedy, LinUCB, OracleLocal, OraclePooled
 from fclub.policies.lin_ts import LinTS
+from fclub.policies.locb import Locb
 from fclub.policies.oracle_types import OracleTypes
 from fclub.policies.popular import Popular
 from fclub.policies.presets import split_preset
 from fclub.policies.random import Random
+from fclub.policies.rclumb import Rclumb
 from fclub.policies.sclub import Sclub
 from fclub.policies.shrunk import Shrunk
 from fclub.protocol.families import FAMILIES
@@ -33,7 +36,7 @@ from fclub.protocol.families import FAMILIES
 FEDERATED = (CdpFclubDC, FclubDC, Fclub, HomoDC, Homo, FclubPlus, CdpFclubPlus, CdpHomo, CdpPopulation)
 OTHERS = (
     *(Club, Sclub, LinUCB, Greedy, LinTS, Shrunk, Random, Popular),
-    *(DisLinUCB, AsyncLinUCB, FedLinUCB),
+    *(Rclumb, Locb, DisLinUCB, AsyncLinUCB, FedLinUCB, HetoFedBandit),
     *(OracleLocal, OraclePooled, OracleTypes),
 )
 
