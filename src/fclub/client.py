@@ -19,6 +19,7 @@ from fclub import exchanges
 from fclub.buckets import HEADER
 from fclub.errors import InvalidInput, RequestFailed
 from fclub.exchanges import (
+    Event,
     Exchange,
     Forgotten,
     Items,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # of the extra `service`
 __all__ = [
     "AsyncClient",
     "Client",
+    "Event",
     "Forgotten",
     "Observation",
     "Popular",
@@ -235,6 +237,14 @@ class Client(_Settings):
         """Tell a reward, in the range of the server; False if it was known already."""
         return self._talk(exchanges.feedback(decision, reward))
 
+    def event(self, decision: str, event: str, value: float | None = None) -> bool:
+        """Tell what happened to a decision; False if it was known already."""
+        return self._talk(exchanges.event(Event(decision, event, value)))
+
+    def event_batch(self, events: Sequence[Event]) -> list[bool | RequestFailed]:
+        """The same of many; for each whether it was new, or why it was refused."""
+        return self._talk(exchanges.event_batch(events, self.split))
+
     def recommend_batch(
         self, visits: Iterable[tuple[str, Offer] | Visit]
     ) -> list[Recommendation | Several | RequestFailed]:
@@ -397,6 +407,14 @@ class AsyncClient(_Settings):
     async def feedback(self, decision: str, reward: float) -> bool:
         """Tell a reward, in the range of the server; False if it was known already."""
         return await self._talk(exchanges.feedback(decision, reward))
+
+    async def event(self, decision: str, event: str, value: float | None = None) -> bool:
+        """Tell what happened to a decision; False if it was known already."""
+        return await self._talk(exchanges.event(Event(decision, event, value)))
+
+    async def event_batch(self, events: Sequence[Event]) -> list[bool | RequestFailed]:
+        """The same of many; for each whether it was new, or why it was refused."""
+        return await self._talk(exchanges.event_batch(events, self.split))
 
     async def recommend_batch(
         self, visits: Iterable[tuple[str, Offer] | Visit]

@@ -243,7 +243,7 @@ class WasForgotten(RequestRefused):
 
 
 class CannotReplace(RequestRefused):
-    """An assumed reward cannot be taken back any more: something of it may have left the server."""
+    """An assumed reward, or one made of events, is final: it may have left, or it is too late."""
 
 
 class TooLarge(RequestRefused):

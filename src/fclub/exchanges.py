@@ -125,6 +125,15 @@ class Forgotten:
 
 
 @dataclass(frozen=True)
+class Event:
+    """What happened to a decision, of a kind that the server declares, perhaps with its own value."""
+
+    decision: str
+    event: str
+    value: float | None = None
+
+
+@dataclass(frozen=True)
 class Observation:
     """What came of an item shown elsewhere: one of the catalogue by its id, or any by its features."""
 
@@ -157,6 +166,17 @@ def feedback(decision: str, reward: float) -> Exchange[bool]:
     return _counted((yield Request("POST", "/v1/feedback", body, bucket)))
 
 
+def event(told: Event) -> Exchange[bool]:
+    bucket = bucket_of_decision(told.decision)
+    return _counted((yield Request("POST", "/v1/feedback", _given(told), bucket)))
+
+
+def event_batch(events: Sequence[Event], split: bool) -> Exchange[list[bool | RequestFailed]]:
+    entries = [_given(one) for one in events]
+    buckets = [bucket_of_decision(one.decision) for one in events] if split else None
+    return (yield from _batch("/v1/feedback/batch", "requests", entries, buckets, _counted))
+
+
 def feedback_batch(
     rewards: Mapping[str, float], split: bool
 ) -> Exchange[dict[str, bool | RequestFailed]]:
@@ -167,9 +187,13 @@ def feedback_batch(
 
 
 def observe(observations: Sequence[Observation], split: bool) -> Exchange[list[bool | RequestFailed]]:
-    entries = [{k: v for k, v in asdict(one).items() if v is not None} for one in observations]
+    entries = [_given(one) for one in observations]
     buckets = [bucket_of_user(one.user) for one in observations] if split else None
     return (yield from _batch("/v1/observations", "observations", entries, buckets, _counted))
+
+
+def _given(told: Observation | Event) -> dict[str, Any]:
+    return {key: value for key, value in asdict(told).items() if value is not None}
 
 
 def _batch(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.serve import local_app
-from fclub.service.settings import Model
+from fclub.service.settings import Feedback, Model
 
 from .conftest import DIM, HEADERS, local_settings, serving, wait_for
 
@@ -115,6 +115,8 @@ class Fuzz:
     def send(self, case: Any, known: bool) -> None:
         if known and self.decision and isinstance(case.body, dict) and "decision" in case.body:
             case.body["decision"] = self.decision
+        if known and isinstance(case.body, dict) and case.body.get("event"):
+            case.body = {"decision": case.body["decision"], "event": "click"}
         places = {"user": [*self.node.rows], "item": list(self.node.catalogue.offer().ids)}
         for name, there in places.items():
             if known and there and name in case.path_parameters:
@@ -143,7 +145,8 @@ class Fuzz:
 @pytest.mark.slow
 def test_no_case_makes_the_server_fail(tmp_path: Path) -> None:
     model = Model(dim=DIM, uniform=0.3, reward=(1.0, 5.0))
-    app, runner = local_app(local_settings(tmp_path, model=model))
+    feedback = Feedback(events={"click": 3.0, "purchase": 5.0}, reward_is="sum")
+    app, runner = local_app(local_settings(tmp_path, model=model, feedback=feedback))
     quick = settings(
         max_examples=CASES // len(OPERATIONS),
         deadline=None,

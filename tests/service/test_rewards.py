@@ -64,7 +64,8 @@ def test_rewards_are_told_and_answered_in_their_unit(tmp_path: Path) -> None:
         assert [one.score for one in best] == [one["score"] for one in several["shown"]]
         assert all(one["score"] >= 1.0 for one in several["shown"])
         reward = client.get("/openapi.json").json()["components"]["schemas"]["FeedbackRequest"]
-        assert reward["properties"]["reward"] == {"type": "number", "minimum": 1.0, "maximum": 5.0}
+        number = {"type": "number", "minimum": 1.0, "maximum": 5.0}
+        assert reward["properties"]["reward"] == {"anyOf": [number, {"type": "null"}]}
     node = local_node(settings)
     bodies = [
         body for (body,) in node.store.reader.execute("SELECT body FROM log WHERE kind = 'observe'")

@@ -92,7 +92,8 @@ def test_errors_name_the_key(tmp_path: Path, options: dict[str, object], key: st
         (
             LocalSettings,
             {"model.dim": 2, "store": "s.db", "feedback.wait": "1"},
-            "no key is called feedback.wait; known: feedback.none_after, feedback.none_is",
+            "no key is called feedback.wait; known: feedback.events, feedback.final_after, "
+            "feedback.none_after, feedback.none_is, feedback.reward_is",
         ),
         (
             LocalSettings,

@@ -24,7 +24,7 @@ from fclub.service.nodes.importing import learn_offline, read_past
 from fclub.service.nodes.parts import check_store, local_node
 from fclub.service.nodes.parts import stock as put_stock
 from fclub.service.serve import local_app
-from fclub.service.settings import Http, Model
+from fclub.service.settings import Feedback, Http, Model
 from fclub.service.store import items_file
 
 from .conftest import DIM, HTTP, TOKEN, local_settings, offer, serving, wait_for
@@ -393,15 +393,22 @@ def test_the_same_of_an_async_client(client: httpx.Client) -> None:
 
 def test_the_example_of_a_shop_runs(tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "examples" / "shop.py"
-    assert len(example.read_text().splitlines()) < 40
-    settings = local_settings(tmp_path, model=Model(dim=10), http=Http(tokens=HTTP.tokens))
+    assert len(example.read_text().splitlines()) <= 60
+    settings = local_settings(
+        tmp_path,
+        model=Model(dim=10),
+        http=Http(tokens=HTTP.tokens),
+        feedback=Feedback(events={"view": 0.1, "buy": 1.0}),
+    )
     with serving(local_app(settings)[0]) as client:
         command = [sys.executable, str(example), str(client.base_url), TOKEN]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "of 100 visitors bought" in done.stdout
         assert "customer-16 is forgotten; 0 of" in done.stdout
         assert client.get("/v1/users/customer-16").status_code == 404
-        assert client.get("/v1/users/customer-8").json()["observations"] % 5 == 0
+        decisions = client.get("/v1/users/customer-8/data").json()["decisions"]
+        assert len(decisions) % 5 == 0
+        assert {one["reward"] for one in decisions} == {0.1, 1.0}
 
 
 @pytest.fixture

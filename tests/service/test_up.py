@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import runpy
 import signal
 import subprocess
 from dataclasses import asdict
@@ -23,15 +22,11 @@ from fclub.cli.up import start_environment
 from fclub.client import Recommendation
 from fclub.environments.world import HALF
 from fclub.errors import RequestFailed
-from fclub.service.http.gate import hash_token
 from fclub.service.nodes.parts import check_store
-from fclub.service.serve import local_app
-from fclub.service.settings import Http, LocalSettings, Model
+from fclub.service.settings import LocalSettings, Model
 from fclub.visitors import Diary, Tally, make_rivals
 
-from .conftest import TOKEN, fclub, local_settings, offer, serving, wait_for
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "shop.py"
+from .conftest import TOKEN, fclub, offer, wait_for
 
 
 def alone(visits: int) -> dict[str, dict[str, float]]:
@@ -185,14 +180,6 @@ async def _visit(url: str, items: dict[str, list[float]]) -> bool:
 def test_the_client_for_asyncio(client: httpx.Client) -> None:
     items = {item["id"]: item["features"] for item in offer(np.random.default_rng(0))}
     assert asyncio.run(_visit(str(client.base_url), items))
-
-
-def test_the_example_runs_and_is_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(EXAMPLE.read_text().splitlines()) < 40
-    settings = local_settings(tmp_path, model=Model(dim=10), http=Http(tokens=[hash_token(TOKEN)]))
-    with serving(local_app(settings)[0]) as client:
-        runpy.run_path(str(EXAMPLE))["main"](str(client.base_url), TOKEN, 30)
-    assert "of 30 visitors" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["local", "global", "up"])

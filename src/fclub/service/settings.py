@@ -122,8 +122,14 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rewards that do not come."""
+    """What a reward is made of, and rewards that do not come."""
 
+    events: dict[Annotated[str, Meta(min_length=1, max_length=64)], float] = {}
+    """Kinds of events, such as a view or a purchase, and their values in the unit of rewards."""
+    reward_is: Literal["max", "sum", "last"] = "max"
+    """What a reward is of the values of its decision's events; a sum ends at the largest reward."""
+    final_after: Annotated[float, Meta(ge=1)] | None = None
+    """Seconds after a decision until which its events count; unset: as long as it is kept."""
     none_after: Annotated[float, Meta(ge=1)] | None = None
     """Seconds after which a decision without a reward counts as `none_is`; unset: never."""
     none_is: float | None = None
@@ -185,6 +191,9 @@ class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         low, high = self.model.reward
         if not low <= self.none_is <= high:
             raise ValueError("feedback.none_is must be in the range of rewards")
+        for name, value in self.feedback.events.items():
+            if not low <= value <= high:
+                raise ValueError(f"feedback.events: {name} must be in the range of rewards")
 
     @property
     def none_is(self) -> float:

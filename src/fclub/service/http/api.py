@@ -137,14 +137,19 @@ class Several(msgspec.Struct, frozen=True):
 
 
 class FeedbackRequest(Told, frozen=True):
-    """The reward is in the range that `model.reward` declares."""
+    """Either a reward, in the range that `model.reward` declares, or an event of a declared kind.
+
+    Without a `value` the event has that of `feedback.events`. A decision has one event of each kind.
+    """
 
     decision: Annotated[str, Meta(max_length=64)]
-    reward: float
+    reward: float | None = None
+    event: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    value: float | None = None
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """`counted` is false when the same reward was known already."""
+    """`counted` is false when the same reward, or event, was known already."""
 
     counted: bool
 
@@ -304,6 +309,11 @@ class Offered(msgspec.Struct, frozen=True):
     without: list[str]
 
 
+class EventView(msgspec.Struct, frozen=True):
+    event: str
+    value: float
+
+
 class Shown(msgspec.Struct, frozen=True):
     """What a user was shown; `made` in seconds since 1970.
 
@@ -317,6 +327,7 @@ class Shown(msgspec.Struct, frozen=True):
     made: float
     reward: float | None
     assumed: bool
+    events: list[EventView]
     probability: float | None
     offer: Offered | None
 
@@ -473,8 +484,10 @@ def openapi(dim: int, rewards: RewardRange = ANY_REWARD) -> dict[str, Any]:
     for name in ("Item", "Catalogued"):
         components[name]["properties"]["features"] = features
     limits = {} if rewards.clip else {"minimum": rewards.low, "maximum": rewards.high}
-    for name in ("FeedbackRequest", "PastObservation"):
-        components[name]["properties"]["reward"] = {"type": "number"} | limits
+    reward = {"type": "number"} | limits
+    components["PastObservation"]["properties"]["reward"] = reward
+    for name in ("reward", "value"):
+        components["FeedbackRequest"]["properties"][name] = {"anyOf": [reward, {"type": "null"}]}
     components["PastObservation"]["properties"]["features"] = {"anyOf": [features, {"type": "null"}]}
     either = {"anyOf": [reference("Recommended"), reference("Several")]}
     components["RecommendResult"]["properties"]["result"] = either

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from fclub.buckets import bucket_of_decision, bucket_of_user
-from fclub.errors import FclubError, NotStored, TooLarge
+from fclub.errors import FclubError, InvalidInput, NotStored, TooLarge
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.privacy.levels import USER
 from fclub.service.dashboard.recorder import Recorder
@@ -40,6 +40,7 @@ from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
 from fclub.service.store.books import Books
+from fclub.service.store.decisions import decode_events
 from fclub.service.store.offers import Whole, decode_offer
 
 Entry = TypeVar("Entry")
@@ -204,11 +205,33 @@ class LocalService:
         return answer
 
     def _learn(self, entry: api.FeedbackRequest) -> api.Learned:
-        reward = self.rewards.to_model(entry.reward)
+        if (entry.reward is None) == (entry.event is None):
+            raise InvalidInput("feedback has either a reward or an event")
+        if entry.event is not None:
+            return api.Learned(self._happened(entry, entry.event))
+        if entry.value is not None:
+            raise InvalidInput("a value belongs to an event")
+        reward = self.rewards.to_model(entry.reward or 0.0)
         counted = self.node.rewards.feedback(entry.decision, reward)
         if counted:
             self.monitor.traffic.learned(reward)
         return api.Learned(counted)
+
+    def _happened(self, entry: api.FeedbackRequest, name: str) -> bool:
+        feedback = self.settings.feedback
+        if name not in feedback.events:
+            known = ", ".join(feedback.events) or "none"
+            raise InvalidInput(f"expected an event of feedback.events ({known}), got {name!r}", name)
+        value = feedback.events[name] if entry.value is None else entry.value
+        self.rewards.to_model(value)  # is it in the range?
+        final = feedback.final_after
+        return self.node.rewards.event(entry.decision, name, value, self._reward_of, final)
+
+    def _reward_of(self, values: list[float]) -> float:
+        """What a decision with these events has earned, as the model learns it."""
+        how = self.settings.feedback.reward_is
+        value = max(values) if how == "max" else sum(values) if how == "sum" else values[-1]
+        return self.rewards.to_model(min(max(value, self.rewards.low), self.rewards.high))
 
     async def clusters(self, request: Request) -> list[api.ClusterView]:
         return [
@@ -261,6 +284,7 @@ class LocalService:
         made: float,
         reward: float | None,
         assumed: int,
+        told_events: bytes | None,
         *offered: Any,
     ) -> api.Shown:
         (chance, version, body), offer = offered, None
@@ -271,7 +295,9 @@ class LocalService:
         x, told = np.frombuffer(features).tolist(), None
         if reward is not None:
             told = self.rewards.from_model(reward)
-        return api.Shown(key.hex(), item, x, made, told, bool(assumed), chance, offer)
+        events = [api.EventView(*event) for event in decode_events(told_events)]
+        nothing_came = bool(assumed) and not events
+        return api.Shown(key.hex(), item, x, made, told, nothing_came, events, chance, offer)
 
     async def forget(self, request: Request) -> api.Forgotten:
         name = request.path_params["user"]

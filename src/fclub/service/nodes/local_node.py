@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -56,7 +56,15 @@ from fclub.service.store.attributes import Attributes
 from fclub.service.store.backup import SILENT
 from fclub.service.store.books import Books
 from fclub.service.store.catalogue import Catalogue
-from fclub.service.store.decisions import Decisions, Offered, Shown, coin_of
+from fclub.service.store.decisions import (
+    Decisions,
+    Offered,
+    Shown,
+    coin_of,
+    decode_events,
+    encode_events,
+    time_of,
+)
 from fclub.service.store.forgotten import DAY, ForgottenNames, Remembered
 from fclub.service.store.past import Past
 from fclub.service.store.store import Changes, Store
@@ -528,8 +536,7 @@ class Rewards:
     def __init__(self, node: LocalNode) -> None:
         self.node, self.journal = node, node.journal
 
-    def feedback(self, decision: str, reward: float) -> bool:
-        """Learn from a reward; False if it is known already."""
+    def _find(self, decision: str) -> tuple[bytes, Shown]:
         try:
             key = bytes.fromhex(decision)
         except ValueError:
@@ -537,8 +544,49 @@ class Rewards:
         shown = self.node.decisions.find(key)
         if shown is None or shown.row in self.node.gone:
             raise UnknownDecision(f"there is no decision {decision!r}")
+        return key, shown
+
+    def event(
+        self,
+        decision: str,
+        name: str,
+        value: float,
+        reward_of: Callable[[list[float]], float],
+        final_after: float | None = None,
+    ) -> bool:
+        """Learn from what happened to a decision; False if that is known already.
+
+        The reward is a function of the values of all its events. It takes the place of the one before
+        as a reward does of an assumed one: not once messages were sent that it may be in.
+        """
+        key, shown = self._find(decision)
+        events = decode_events(shown.events)
+        for kind, before in events:
+            if kind == name:
+                if before != value:
+                    raise OtherReward(f"decision {decision!r} already has a {name} of another value")
+                return False
+        if shown.reward is not None and not shown.assumed:
+            raise OtherReward(f"decision {decision!r} already has a reward")
+        if final_after is not None and time.time() > time_of(key) + final_after:
+            raise CannotReplace(f"the reward of decision {decision!r} is final (feedback.final_after)")
+        events.append((name, value))
+        reward, known = reward_of([number for _, number in events]), shown.assumed
+        if shown.reward is None:
+            known = 1 + self.node.books.sent  # what learning itself sends may hold it already
+            self._learn(shown.era, shown.row, np.frombuffer(shown.features).copy(), reward)
+        else:
+            self._change(key, shown, reward)
+        told = encode_events(events)
+        self.node.decisions.reward(key, reward, self.journal.changes, known, told)
+        return True
+
+    def feedback(self, decision: str, reward: float) -> bool:
+        """Learn from a reward; False if it is known already."""
+        key, shown = self._find(decision)
         if shown.assumed:
-            self._replace(key, shown, reward)
+            self._change(key, shown, reward)
+            self.node.decisions.reward(key, reward, self.journal.changes, events=shown.events)
             return True
         if shown.reward is not None:
             if shown.reward != reward:
@@ -613,19 +661,18 @@ class Rewards:
         except FclubError as error:
             raise RuntimeError("an observation was learned in part") from error
 
-    def _replace(self, key: bytes, shown: Shown, reward: float) -> None:
-        """A reward takes the place of the one that was assumed since none had come."""
+    def _change(self, key: bytes, shown: Shown, reward: float) -> None:
+        """A reward takes the place of one that was assumed, or that fewer events had made."""
         if shown.reward != reward:
             old_store = shown.era != self.node.sessions.era
             if old_store or shown.assumed != 1 + self.node.books.sent:
                 raise CannotReplace(
-                    f"no reward of decision {key.hex()!r} had come in time, so one was assumed, and "
-                    "this server has sent messages since in which that may be"
+                    f"decision {key.hex()!r} has a reward, assumed since none had come or made of its "
+                    "events, and this server has sent messages since in which that may be"
                 )
             x: Vector = np.frombuffer(shown.features).copy()
             self._check(x, reward)
             self.journal.do(Replace(shown.row, float(shown.reward or 0.0), reward, x))
-        self.node.decisions.reward(key, reward, self.journal.changes)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
 from fclub.buckets import bucket_of_user
 from fclub.service.store.store import Changes, Store
 
@@ -23,7 +25,7 @@ ASSUMED_AT_ONCE = 50
 """Decisions without a reward that are looked at in one go, since each is learned from."""
 
 _ADD = "INSERT INTO decisions (id, row, item, features, made, era) VALUES (?, ?, ?, ?, ?, ?)"
-_REWARD = "UPDATE decisions SET reward = ?, assumed = ? WHERE id = ?"
+_REWARD = "UPDATE decisions SET reward = ?, assumed = ?, events = ? WHERE id = ?"
 
 RANDOM_BYTES = 7
 
@@ -74,7 +76,8 @@ class Shown(NamedTuple):
     """A decision: the user's row, the features of the item, and the reward once there is one.
 
     `era` counts how often the store had turned out to be old when the decision was made. A reward that
-    was `assumed`, since none had come, has one more than the number of messages sent until then.
+    was `assumed`, since none had come, or that events made and more of them may change, has one more
+    than the number of messages sent until then. `events` are encoded by `encode_events`.
     """
 
     row: int
@@ -82,6 +85,23 @@ class Shown(NamedTuple):
     reward: float | None = None
     era: int = 0
     assumed: int = 0
+    events: bytes | None = None
+
+
+Events = list[tuple[str, float]]
+"""Kinds and values of what happened to a decision, in the order in which it was told."""
+
+encode_events = msgspec.msgpack.Encoder().encode
+_decode_events = msgspec.msgpack.Decoder(Events).decode
+
+
+def decode_events(data: bytes | None) -> Events:
+    return [] if data is None else _decode_events(data)
+
+
+def time_of(key: bytes) -> float:
+    """When the decision of this id was made."""
+    return int.from_bytes(key[:6], "big") / 1000.0
 
 
 def coin_of(key: bytes) -> float:
@@ -220,7 +240,7 @@ class Decisions:
         self._assumed = bytes.fromhex(store.get(ASSUMED) or "")
         self._beginnings, self._random = _beginnings(), _random()
         self._recent: dict[bytes, Shown] = {}
-        self._fresh: dict[bytes, tuple[float, int]] = {}
+        self._fresh: dict[bytes, tuple[float, int, bytes | None]] = {}
 
     def new_key(self, user: str) -> bytes:
         """The id of a decision that is made now; it ends with the user's bucket."""
@@ -244,13 +264,14 @@ class Decisions:
         recent = self._recent.get(key)
         if recent is not None:
             return recent
-        sql = "SELECT row, features, reward, era, assumed FROM decisions WHERE id = ?"
+        sql = "SELECT row, features, reward, era, assumed, events FROM decisions WHERE id = ?"
         found = self._store.reader.execute(sql, (key,)).fetchone()
         if found is None:
             return None
         shown = Shown(*found)
-        reward, assumed = self._fresh.get(key, (shown.reward, shown.assumed))
-        return shown._replace(reward=reward, assumed=assumed)
+        stored = shown.reward, shown.assumed, shown.events
+        reward, assumed, events = self._fresh.get(key, stored)
+        return shown._replace(reward=reward, assumed=assumed, events=events)
 
     def open_before(self, before: float) -> list[bytes]:
         """Some decisions on disk without a reward, made before a time and not `looked_at` yet."""
@@ -276,12 +297,19 @@ class Decisions:
         sql = "SELECT count(*) FROM decisions WHERE reward IS NOT NULL"
         return int(self._store.reader.execute(sql).fetchone()[0])
 
-    def reward(self, key: bytes, reward: float, changes: Changes, assumed: int = 0) -> None:
-        """Enter the reward of a decision that had none, or an assumed one."""
+    def reward(
+        self,
+        key: bytes,
+        reward: float,
+        changes: Changes,
+        assumed: int = 0,
+        events: bytes | None = None,
+    ) -> None:
+        """Enter the reward of a decision that had none, or one that may change."""
         self._recent.pop(key, None)
-        self._fresh[key] = reward, assumed
+        self._fresh[key] = reward, assumed, events
         changes.rewards.append(key)
-        changes.write(_REWARD, reward, assumed, key)
+        changes.write(_REWARD, reward, assumed, events, key)
 
     def committed(self, changes: Changes) -> None:
         """The rewards among these changes can be read from the store from now on."""
@@ -289,9 +317,9 @@ class Decisions:
             self._fresh.pop(key, None)
 
     def of_user(self, row: int) -> list[tuple[Any, ...]]:
-        """Id, item, features, time, reward, whether that is assumed; then probability, version and
-        body of the offer, all None where it was not kept. Oldest first."""
-        columns = "id, item, features, made, reward, assumed, chance, version, body"
+        """Id, item, features, time, reward, whether that is assumed, events; then probability, version
+        and body of the offer, all None where it was not kept. Oldest first."""
+        columns = "id, item, features, made, reward, assumed, events, chance, version, body"
         found = {one[0]: one for one in self._by_user.select(columns, row)}
         return [found[key] for key in sorted(found)]
 

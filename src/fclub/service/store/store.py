@@ -41,7 +41,8 @@ CREATE TABLE user_rows (row INTEGER NOT NULL, entry INTEGER NOT NULL, state BLOB
                         PRIMARY KEY (row, entry)) WITHOUT ROWID;
 CREATE TABLE decisions (id BLOB PRIMARY KEY, row INTEGER NOT NULL, item TEXT NOT NULL,
                         features BLOB NOT NULL, made REAL NOT NULL, reward REAL,
-                        era INTEGER NOT NULL, assumed INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+                        era INTEGER NOT NULL, assumed INTEGER NOT NULL DEFAULT 0,
+                        events BLOB) WITHOUT ROWID;
 CREATE TABLE by_user (row INTEGER, decision BLOB, PRIMARY KEY (row, decision)) WITHOUT ROWID;
 CREATE TABLE offers (decision BLOB PRIMARY KEY, chance REAL NOT NULL, version INTEGER NOT NULL,
                      body BLOB NOT NULL) WITHOUT ROWID;
