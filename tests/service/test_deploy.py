@@ -234,3 +234,10 @@ def test_compiled_kernels_are_kept(file: str, tmp_path: Path, monkeypatch: pytes
     assert folder in ("/var/lib/fclub/cache", f"/var/cache/{file.removesuffix('.service')}")
     monkeypatch.setenv(variable, str(tmp_path))
     assert cache_root() == tmp_path
+
+
+def test_alerts_are_about_metrics_that_there_are() -> None:
+    known = (DEPLOY.parent / "docs" / "reference" / "metrics.md").read_text()
+    used = set(re.findall(r"fclub_\w+", (DEPLOY / "alerts.yml").read_text()))
+    assert used
+    assert [name for name in used if f"`{name}" not in known] == []

@@ -16,7 +16,7 @@ from fclub.service.link.channel import GLOBAL
 from fclub.service.serve import global_app
 from fclub.service.settings import GlobalSettings, Model, Nats
 
-from .conftest import ADMIN_TOKEN, DIM, HTTP, serving
+from .conftest import ADMIN_TOKEN, DIM, HTTP, serving, wait_for
 
 OPEN = {"/healthz", "/readyz", "/openapi.json", "/", "/static/{name}"}
 ROUTES = [
@@ -59,11 +59,22 @@ def test_only_an_admin_ends_a_quarantine(hub: httpx.Client) -> None:
     assert hub.post("/v1/servers/nobody/release", headers=ADMIN).status_code == 404
 
 
+def test_health_tells_that_the_broker_is_gone(tmp_path: Path) -> None:
+    broker = LocalBroker(tmp_path / "nats", {"s0": "one", GLOBAL: "two"})
+    broker.start()
+    nats = Nats(url=broker.url, user=GLOBAL, password="two")
+    with serving(global_app(settings(tmp_path, nats))[0]) as client:
+        wait_for(lambda: client.get("/healthz").json()["status"] == "ok")
+        broker.kill()
+        wait_for(lambda: client.get("/healthz").json()["status"] == "degraded")
+        assert "the broker is not reached" in client.get("/healthz").json()["reason"]
+
+
 def test_the_routes_tell_what_the_server_knows(hub: httpx.Client) -> None:
     servers = hub.get("/v1/servers").json()
     assert servers["s0"]["sent"] == 0, "nothing is announced to a server that has not said hello"
     assert hub.get("/v1/clusters").json() == []
-    assert hub.get("/healthz").json()["status"] == "ok"
+    wait_for(lambda: hub.get("/healthz").json()["status"] == "ok")
     text = hub.get("/metrics").text
     assert 'fclub_outbox_frames{server="s0"} 0.0' in text
     assert "fclub_phase 1.0" in text

@@ -62,7 +62,8 @@ def test_what_is_not_well_is_said(tmp_path: Path) -> None:
     texts = [note["text"] for note in global_notes(hub)]
     assert texts == [
         "s0: another version.",
-        "s1 is in quarantine after 5 messages that cannot be true.",
+        "s1: in quarantine after 5 messages that cannot be true; find out why, then "
+        "POST /v1/servers/s1/release.",
     ]
     assert node.books.ledger is not None
     node.books.ledger.exhausted = True

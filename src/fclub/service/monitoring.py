@@ -16,7 +16,7 @@ import sys
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import accumulate
 from math import inf
@@ -37,7 +37,7 @@ from prometheus_client.registry import Collector
 
 from fclub import __version__
 
-LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0)
 
 
 class RouteTraffic:
@@ -107,6 +107,9 @@ class Traffic:
 
 
 RECENT = 200
+WIRE_ERRORS = 64
+"""Kinds of errors of the connection that are told apart."""
+
 TELL_AGAIN_SECONDS = 60.0
 
 log = logging.getLogger("fclub.service")
@@ -136,8 +139,10 @@ class _Totals(Collector):
 class Monitor:
     """Counters of one process, in a registry of its own."""
 
-    def __init__(self, role: str) -> None:
-        self.role = role
+    def __init__(self, role: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.role, self._clock = role, clock
+        self._wire_error: str | None = None
+        self._wire_told: dict[str, tuple[float, float, int]] = {}
         self.started = time.time()
         self.registry = CollectorRegistry()
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
@@ -219,8 +224,33 @@ class Monitor:
             self.event("refused", logging.WARNING, peer=peer, reason=reason, error=str(error))
 
     def wire_failed(self, error: BaseException) -> None:
+        """Counted each time; told when it is new, and then after 1, 2, 4, … minutes."""
         self.failures.inc()
-        self.event("link failed", logging.WARNING, error=f"{type(error).__name__}: {error}")
+        text = f"{type(error).__name__}: {error}"
+        self._wire_error, now = text, self._clock()
+        due, pause, untold = self._wire_told.get(text, (now, TELL_AGAIN_SECONDS, 0))
+        if now < due:
+            self._wire_told[text] = due, pause, untold + 1
+            return
+        if text not in self._wire_told and len(self._wire_told) >= WIRE_ERRORS:
+            return
+        self._wire_told[text] = now + pause, 2.0 * pause, 0
+        self.event("link failed", logging.WARNING, error=text, **({"again": untold} if untold else {}))
+
+    def wire_works(self) -> None:
+        """It is there, at last or again; told once after it was not."""
+        if self._wire_error is not None:
+            self._wire_error = None
+            self.event("link works")
+
+    @property
+    def unreached(self) -> str:
+        """Why the broker is not reached, as far as that is known."""
+        error = self._wire_error or "not connected yet"
+        hint = ""
+        if "authorization" in error.lower():
+            hint = "; it was suspended or has left, or a newer kit was issued: ask the operator"
+        return f"the broker is not reached ({error}){hint}"
 
 
 class _Json(logging.Formatter):

@@ -68,7 +68,7 @@ def _note(text: str, good: bool = False) -> Note:
 
 def local_notes(node: LocalNode, failed: dict[str, int]) -> list[Note]:
     """What is well with a local server, and what is not."""
-    standing, notes = node.sessions.handshake.standing, []
+    standing, notes = node.sessions.handshake.shown, []
     if standing.state == AGREED:
         notes.append(_note("It agrees with the global server on what was sent.", good=True))
     else:
@@ -84,15 +84,18 @@ def local_notes(node: LocalNode, failed: dict[str, int]) -> list[Note]:
 def global_notes(node: GlobalNode) -> list[Note]:
     """What is well with the federation, and what is not."""
     notes = [_note(f"{name}: {text}.") for name, text in node.troubles().items()]
-    notes += [
-        _note(f"{name} is in quarantine after {peer.offences} messages that cannot be true.")
-        for name, peer in node.peers.items()
-        if peer.quarantined
-    ]
-    silent = [name for name, peer in node.peers.items() if peer.seen is None]
+    named = node.troubles()
+    awaited = [name for name, peer in node.peers.items() if peer.awaited and name not in named]
+    silent = [name for name in awaited if node.peers[name].seen is None]
     if silent:
         notes.append(_note(f"Nothing was heard since the start from {', '.join(silent)}."))
-    return notes or [_note(f"All {len(node.peers)} local servers are heard and trusted.", good=True)]
+    left = [name for name, peer in node.peers.items() if peer.retired]
+    if left:
+        notes.append(_note(f"{', '.join(left)} left for good; what was released stays.", good=True))
+    if named or silent:
+        return notes
+    heard = f"All {len(awaited)} local servers are heard and trusted."
+    return [*notes, _note(heard if awaited else "No organisation has joined yet.", good=bool(awaited))]
 
 
 def _sentence(text: str) -> str:

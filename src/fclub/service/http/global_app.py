@@ -104,10 +104,14 @@ class GlobalService:
             lag = peer.channel.sent - peer.channel.confirmed
             gauge("fclub_outbox_frames", "Messages not confirmed.", lag, server=name)
             gauge("fclub_quarantined", "1 in quarantine.", float(peer.quarantined), server=name)
+            gauge("fclub_suspended", "1 while suspended.", float(peer.suspended), server=name)
+            unheard = time.time() - (peer.seen or self.node.started)
+            gauge("fclub_peer_last_heard_seconds", "Time since its last message.", unheard, server=name)
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
     async def health(self, request: Request) -> dict[str, Any]:
-        troubles = [f"{name}: {text}" for name, text in self.node.troubles().items()]
+        troubles = [] if self.runner.wire.connected else [self.monitor.unreached]
+        troubles += [f"{name}: {text}" for name, text in self.node.troubles().items()]
         health = {"status": "degraded", "reason": "; ".join(troubles)} if troubles else {"status": "ok"}
         return health | {"uptime_seconds": round(time.time() - self.monitor.started, 3)}
 

@@ -333,7 +333,7 @@ class LocalService:
         gauge("fclub_users", "Users seen.", len(self.node.rows))
         gauge("fclub_outbox_frames", "Messages not confirmed.", channel.sent - channel.confirmed)
         gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
-        agreed = float(self.node.sessions.handshake.standing.state == AGREED)
+        agreed = float(self.node.sessions.handshake.shown.state == AGREED)
         gauge("fclub_link_agreed", "1 while both sides agree where they stand.", agreed)
         for spent in privacy_view(self.node.books).spent:
             delta = f"{spent.delta:g}"
@@ -348,7 +348,9 @@ class LocalService:
 
     async def health(self, request: Request) -> dict[str, Any]:
         uptime = round(time.time() - self.monitor.started, 3)
-        exhausted, health = self.node.exhausted, self.node.sessions.handshake.standing.health
+        exhausted, health = self.node.exhausted, self.node.sessions.handshake.shown.health
+        if not self.runner.wire.connected:
+            health = {"status": "degraded", "reason": self.monitor.unreached}
         return health | {"uptime_seconds": uptime, "privacy_exhausted": exhausted}
 
     async def ready(self, request: Request) -> Response:

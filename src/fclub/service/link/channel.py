@@ -139,7 +139,14 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag="grant"):
     granted: bool
 
 
-Frame = Numbered | Receipt | Hello | Welcome | Knock | Ask | Grant
+class Shut(msgspec.Struct, frozen=True, array_like=True, tag="shut"):
+    """The global server does not listen to this local server, which should tell its operator."""
+
+    version: int
+    sender: str
+
+
+Frame = Numbered | Receipt | Hello | Welcome | Knock | Ask | Grant | Shut
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):

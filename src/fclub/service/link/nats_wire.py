@@ -14,9 +14,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from random import shuffle
+from random import shuffle, uniform
 
-import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -46,6 +45,9 @@ after some errors and still takes itself for connected.
 
 LONGEST_PAUSE = 8.0
 """Seconds between two dials of a single broker, at most; they double as long as nothing arrives."""
+
+REDIAL_SECONDS = 0.5
+"""Seconds between the first two dials; with one broker they double to `LONGEST_PAUSE`, with jitter."""
 
 SILENCE_SECONDS = 6.0
 LONGEST_SILENCE = 10.0
@@ -177,13 +179,21 @@ class NatsWire:
         return self._client
 
     async def _connect(self) -> Client:
+        client = Client()
+
         async def failed(error: Exception) -> None:
+            """One broker is not dialled more and more often; of a cluster the next one may do."""
             self.monitor.wire_failed(error)
+            if len(self._urls) == 1:
+                pause = min(2.0 * client.options["reconnect_time_wait"], LONGEST_PAUSE)
+                client.options["reconnect_time_wait"] = pause * uniform(0.8, 1.0)
 
         async def reconnected() -> None:
+            client.options["reconnect_time_wait"] = REDIAL_SECONDS
+            self.monitor.wire_works()
             self._tell_connected()
 
-        return await nats.connect(
+        await client.connect(
             list(self._urls),
             dont_randomize=True,
             user=self.broker.user,
@@ -192,10 +202,13 @@ class NatsWire:
             name=self.name,
             inbox_prefix=f"_INBOX_{self.name}".encode(),
             max_reconnect_attempts=-1,
-            reconnect_time_wait=0.5,
+            reconnect_time_wait=REDIAL_SECONDS,  # type: ignore[arg-type]  # any number will do
             error_cb=failed,
             reconnected_cb=reconnected,
         )
+        client.options["reconnect_time_wait"] = REDIAL_SECONDS
+        self.monitor.wire_works()
+        return client
 
     async def _consume(self, client: Client, deliver: Deliver) -> None:
         """Take what arrives as soon as it arrives; confirm to the broker what is on disk."""

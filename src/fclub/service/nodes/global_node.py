@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
@@ -40,6 +41,7 @@ from fclub.service.link.channel import (
     Numbered,
     Offer,
     Receipt,
+    Shut,
     Welcome,
     decode_frame,
     encode_frame,
@@ -204,6 +206,7 @@ class Peer:
     quarantined: bool = False
     suspended: bool = False
     retired: bool = False
+    told_shut: float = -inf
     rejected: dict[str, int] = field(default_factory=dict)
     communications: Communications = field(default_factory=Communications)
     seen: float | None = None
@@ -340,6 +343,12 @@ class Membership:
 QUARANTINE_AFTER = 5
 """Refused messages until a server is not listened to any more."""
 
+TELL_SHUT_SECONDS = 5.0
+"""How long a server in quarantine waits at least to be told of it again."""
+
+UNHEARD_SECONDS = 60.0
+"""A server is missed that says nothing for so long, at the start or with messages waiting for it."""
+
 REFUSALS: dict[type[NotAgreed], str] = {
     OutOfOrder: "out of order",
     OtherSession: "other session",
@@ -357,7 +366,7 @@ class GlobalNode(Node):
     def __init__(self, wanted: Membership, family: Family, store: Store) -> None:
         super().__init__(store, RecordedNoise(NoNoise()))
         self._taken: list[Taken] = []
-        self.family, self._wanted = family, wanted
+        self.family, self._wanted, self.started = family, wanted, time.time()
         self.names: list[str] = json.loads(store.get("servers") or "[]")
         self.peers = {
             name: Peer(Channel(GLOBAL, name), number) for number, name in enumerate(self.names)
@@ -447,6 +456,7 @@ class GlobalNode(Node):
         if not peer.awaited:
             raise NotAdmitted(f"{sender} {'has left' if peer.retired else 'is suspended'}")
         if peer.quarantined:
+            self._tell_shut(peer)
             raise Quarantined(f"{sender} is in quarantine")
         try:
             self._take_in(peer, sender, data)
@@ -462,6 +472,15 @@ class GlobalNode(Node):
             peer.quarantined = peer.offences >= QUARANTINE_AFTER
             self._remember_trust()
             raise
+
+    def _tell_shut(self, peer: Peer) -> None:
+        """Let a server know why nothing is confirmed, now and then while it speaks."""
+        now = time.monotonic()
+        if now - peer.told_shut >= TELL_SHUT_SECONDS:
+            peer.told_shut = now
+            self.journal.changes.letters.append(
+                (peer.channel.peer, encode_frame(Shut(VERSION, GLOBAL)))
+            )
 
     def _take_in(self, peer: Peer, sender: str, data: bytes) -> None:
         frame = decode_frame(data, sender)
@@ -513,21 +532,37 @@ class GlobalNode(Node):
     def release(self, name: str) -> None:
         """An operator trusts a server again."""
         peer = self.peers[name]
-        peer.offences, peer.quarantined = 0, False
+        peer.offences, peer.quarantined, peer.told_shut = 0, False, -inf
         self._remember_trust()
+        self.sessions.knock(name)
 
     def _remember_trust(self) -> None:
         value = json.dumps({name: (p.offences, p.quarantined) for name, p in self.peers.items()})
         self.journal.changes.note("trust", value)
 
     def troubles(self) -> dict[str, str]:
-        """Servers with which it is not clear where both sides stand, and why."""
-        restored = "this store was restored, and no new session with that server has begun"
-        return {
-            name: peer.trouble or restored
-            for name, peer in self.peers.items()
-            if peer.trouble or peer.marked
-        }
+        """Servers with which something is wrong, and what an operator can do."""
+        found = {name: self._trouble(name, peer) for name, peer in self.peers.items()}
+        return {name: text for name, text in found.items() if text is not None}
+
+    def _trouble(self, name: str, peer: Peer) -> str | None:
+        if peer.retired:
+            return None
+        if peer.suspended:
+            return "suspended; fclub federation resume lets it in again"
+        if peer.quarantined:
+            return (
+                f"in quarantine after {peer.offences} messages that cannot be true; find out why, then "
+                f"POST /v1/servers/{name}/release"
+            )
+        if peer.trouble or peer.marked:
+            restored = "this store was restored, and no new session with that server has begun"
+            return peer.trouble or restored
+        since, waiting = peer.seen or self.started, peer.channel.sent > peer.channel.confirmed
+        unheard = time.time() - since
+        if unheard >= UNHEARD_SECONDS and (peer.seen is None or waiting):
+            return f"not heard for {unheard:.0f} s; look whether it runs and reaches the broker"
+        return None
 
     def close_phase(self) -> None:
         """The deadline has passed: go on without those that have not answered."""

@@ -34,6 +34,13 @@ WAITING = Standing(AGREEING, "the global server has not answered yet: nothing is
 ANOTHER_STORE = Standing(REFUSED, "another store speaks under this name: nothing is released")
 
 
+SHUT_OUT = Standing(
+    REFUSED,
+    "the global server has put this server into quarantine: nothing of it is applied until the "
+    "operator of the federation releases it; the log of the global server says what was refused",
+)
+
+
 class Handshake:
     """A question is repeated, byte for byte, until its answer comes; other answers are left alone.
 
@@ -45,9 +52,14 @@ class Handshake:
         self.standing = WAITING
         self.process, self.sure = os.urandom(NUMBER_BYTES), False
         self.frame: bytes | None = None
-        self.doubt = False
+        self.doubt = self.shut = False
         self.early: dict[int, Numbered] = {}
         self._number, self._record = b"", Record(b"", False, 0, b"", 0, 0, 0, (b"",), b"")
+
+    @property
+    def shown(self) -> Standing:
+        """What people are told."""
+        return SHUT_OUT if self.shut else self.standing
 
     def ask(self, sender: str, record: Record) -> bytes:
         """The bytes of a new question."""

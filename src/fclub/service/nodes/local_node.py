@@ -44,6 +44,7 @@ from fclub.service.link.channel import (
     Numbered,
     Offer,
     Receipt,
+    Shut,
     Welcome,
     decode_frame,
     encode_frame,
@@ -824,7 +825,10 @@ class LocalNode(Node):
         except OtherVersion as error:
             self.sessions.handshake.standing = Standing(REFUSED, str(error))
             raise
+        self.sessions.handshake.shut = isinstance(frame, Shut)
         match frame:
+            case Shut():
+                pass
             case Welcome():
                 self.sessions.welcomed(frame)
             case Knock():

@@ -121,7 +121,8 @@ class Runner:
             self.failure.set_exception(error)
             self.failure.exception()  # looked at: asyncio would log its words, which may be data
             reason = error.__cause__ if isinstance(error.__cause__, NoiseFailed) else error
-            self.monitor.event("failed", logging.ERROR, error=type(reason).__name__)
+            facts = self.node.store.describe(reason)
+            self.monitor.event("failed", logging.ERROR, error=type(reason).__name__, **facts)
         waiting, self._storing, self._waiting = self._storing + self._waiting, [], []
         for stored in waiting:
             self.failure.get_loop().call_soon(stored, NotStored(NO_MORE))

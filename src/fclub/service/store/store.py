@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -307,6 +308,14 @@ class Store:
     def entries(self, after: int) -> Iterator[tuple[int, str, str, bytes, bytes]]:
         """The log after an entry: number, kind, source, body, noise."""
         yield from self.reader.execute("SELECT * FROM log WHERE entry > ? ORDER BY entry", (after,))
+
+    def describe(self, error: BaseException) -> dict[str, Any]:
+        """What is wrong with the disk, if an error is about that: which one, and how full it is."""
+        if not isinstance(error, sqlite3.Error):
+            return {}
+        code = getattr(error, "sqlite_errorname", "unknown")
+        free = shutil.disk_usage(self.path.resolve().parent).free
+        return {"reason": code, "store": str(self.path), "free_bytes": free}
 
     def outbox(self, peer: str) -> list[tuple[int, bytes]]:
         """Numbers and frames that the peer has not confirmed, in order."""
