@@ -56,12 +56,10 @@ DEFAULT = promises("transcript", (1.0, 0.1)) | promises("cdp", (1.0, 0.1))
 ALONE = {"alone": Setting(EXACT, {"share": False})}
 ABLATION = {
     "rewards not centred": changed(centre=False),
-    "merging without margin": changed(margin=0.0),
-    "detection with 4 sweeps": changed(sweeps=4),
     "detection twice as often": changed(ratio=1.05),
     "trigger at 20 observations": changed(first_release=20),
     "trigger at growth by 1.3": changed(release_ratio=1.3),
-    "scoring without exploration": changed(exploration=0.0),
+    "scoring without exploration": changed(type_exploration=0.0),
     "printed detection, trigger and tree": Setting("cdp-fclub-dc"),
 }
 CASES: dict[str, tuple[Setting, dict[str, Setting]]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +17,8 @@ from fclub.core.types import Floats
 from fclub.privacy.noise import DiscreteNoise
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.messages import Message
-from fclub.protocol.plus.local_server import PlusLocal
+from fclub.protocol.plus.event_local import EventLocal
 from fclub.protocol.plus.messages import Digest
-from fclub.protocol.plus.private import StreamFamily
 from fclub.protocol.plus.slots import SlotReleases
 from fclub.protocol.plus.type_messages import Release
 from fclub.protocol.plus.user_local import UserLocal
@@ -101,7 +99,7 @@ def cut_tails(patch: pytest.MonkeyPatch) -> None:
 def scale_by_data(patch: pytest.MonkeyPatch) -> None:
     """A twentieth more noise where the newest reward was high, a twentieth less where it was not."""
     state = {"scale": 1.0}
-    observe = {kind: kind.observe for kind in (PlusLocal, LocalServer, UserLocal)}
+    observe = {kind: kind.observe for kind in (EventLocal, LocalServer, UserLocal)}
 
     def watching(kind: Any) -> Any:
         def watched(self: Any, row: int, x: Any, y: float) -> None:
@@ -175,9 +173,15 @@ def forgone_slots_not_charged(patch: pytest.MonkeyPatch) -> None:
 
 
 def raw_partition(patch: pytest.MonkeyPatch) -> None:
-    """Level `transcript` is claimed, and users are added up by clusters of raw data."""
-    rules: Any = vars(StreamFamily)["rules"].func
-    patch.setattr(StreamFamily, "rules", property(lambda self: replace(rules(self), separate=False)))
+    """Level `transcript` is claimed, and streams are numbered by types of raw data."""
+    report = EventLocal._report
+
+    def numbered(self: Any, phase: int) -> None:
+        taste = self.users.moment[:, 0] > 0.0
+        self.numbers = (np.arange(len(taste)) + len(taste) * taste).tolist()
+        report(self, phase)
+
+    patch.setattr(EventLocal, "_report", numbered)
 
 
 def ordered_by_rewards(patch: pytest.MonkeyPatch) -> None:
@@ -196,11 +200,11 @@ def ordered_by_rewards(patch: pytest.MonkeyPatch) -> None:
 
 def released_when_liked(patch: pytest.MonkeyPatch) -> None:
     """Nothing leaves before enough rewards were high."""
-    for kind in (PlusLocal, LocalServer):
+    for kind in (EventLocal, LocalServer):
         due = kind.due
 
         def when_liked(self: Any, due: Any = due) -> Any:
-            users = self.users if isinstance(self, PlusLocal) else self.learner.users
+            users = self.users if isinstance(self, EventLocal) else self.learner.users
             return due(self) if users.moment[:, -1].sum() > 0.0 else None
 
         patch.setattr(kind, "due", when_liked)

@@ -15,29 +15,34 @@ from numpy.typing import NDArray
 from scipy.stats import chi2_contingency
 
 from fclub.core.lattice import STEP, is_whole
-from fclub.core.plus.rounds import feedback
 from fclub.core.statistics import Packed
 from fclub.privacy.audit import Data, canaries
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import CDP
 from fclub.privacy.mechanisms import StreamPlan, plan_stream
-from fclub.privacy.noise import DiscreteNoise, NoiseSource
+from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise
 from fclub.privacy.sensitivity import Domain, released_entries
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.families import make_family
-from fclub.protocol.seam import Shape
+from fclub.protocol.link import InProcessLink
+from fclub.protocol.seam import Place, Shape
 
 DIM, COUNT = 3, 4
+RNG = np.random.default_rng(0)
 Entries = NDArray[np.float64]
 
 
 def observed(data: Data, users: int) -> Packed:
     """So many users of a private server, each of whom has made these observations."""
-    serving: Any = make_family("cdp-fclub-plus", Shape(DIM, clusters=1), {"unit": "event"}).users(users)
+    family = make_family("cdp-fclub-plus", Shape(DIM, clusters=1), {"unit": "event"})
+    place = Place(
+        "0", InProcessLink(family.decode).uplink(0), NoNoise(), family.ledger(seeded=True), RNG
+    )
+    server: Any = family.local_server(place, family.users(users), live=False)
     for user in range(users):
         for x, y in zip(data.features, data.rewards, strict=True):
-            feedback(serving, user, x, float(y))
-    sums: Packed = serving.users
+            server.observe(user, x, float(y))
+    sums: Packed = server.users
     return sums
 
 

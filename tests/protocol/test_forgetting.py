@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 from fclub.core.lattice import snap
-from fclub.core.statistics import Packed, Statistics
+from fclub.core.statistics import Statistics
 from fclub.core.types import Vector
 from fclub.errors import CannotForget
 from fclub.privacy.noise import NoNoise
-from fclub.protocol.exchanges.releases import ExactReleases
 from fclub.protocol.families import make_family
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, read_statistics
-from fclub.protocol.numbering import Numbering
 from fclub.protocol.plus.split_messages import read_told
 from fclub.protocol.seam import LocalServer, Place, Shape
 
@@ -147,19 +145,3 @@ def test_the_printed_algorithm_says_that_it_cannot() -> None:
     with pytest.raises(CannotForget, match="adds users up"):
         alone.server.forget(0)
     assert alone.server.stored(0).count == 1
-
-
-def test_clusters_of_the_user_get_new_numbers() -> None:
-    numbering, labels = Numbering(), np.array([0, 0, 1])
-    assert numbering.number(labels) == [0, 1]
-    numbering.forget(1)
-    assert numbering.number(labels) == [2, 1]
-
-
-def test_exact_releases_are_the_statistics_themselves() -> None:
-    users = Packed.zeros(1, DIM)
-    users.counts[0] = 3
-    releases = ExactReleases(users)
-    releases.withdraw(0, Statistics.zeros(DIM))
-    assert releases.released is users
-    assert releases.forget(0) == 3

@@ -1,4 +1,4 @@
-"""The mixture policies between servers: what is sent, what it depends on, what is refused."""
+"""Streams of users between servers: what is sent, what it depends on, what is refused."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,7 +16,6 @@ from fclub.policies.federated import FederatedPolicy
 from fclub.policies.registry import POLICIES
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
-from fclub.protocol.exchanges.released import ReleasedSums
 from fclub.protocol.messages import (
     Message,
     PhaseStart,
@@ -26,14 +25,14 @@ from fclub.protocol.messages import (
     write_statistics,
 )
 from fclub.protocol.plus import messages as m
-from fclub.protocol.plus.local_server import PlusLocal
+from fclub.protocol.plus.event_global import FROZEN
+from fclub.protocol.plus.event_local import EventLocal
 
 SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
 QUICK = {
     "first_release": 10,
     "release_ratio": 1.3,
     "ratio": 1.3,
-    "sweeps": 8,
     "unit": "event",
     "level": "cdp",
 }
@@ -78,17 +77,12 @@ def digests(policy: FederatedPolicy) -> list[tuple[int, m.Digest]]:
     return [(s.server, s.message) for s in policy.link.sent if isinstance(s.message, m.Digest)]
 
 
-def members(server: PlusLocal) -> dict[int, frozenset[int]]:
-    """The users behind each id that the server uses now."""
-    count = len(server.labels)
-    labels = np.arange(count) if server.rules.separate else server.labels
-    clusters: dict[int, set[int]] = {}
-    for row in range(count):
-        clusters.setdefault(int(labels[row]), set()).add(row)
-    return dict(zip(server.ids, map(frozenset, clusters.values()), strict=True))
+def rows_of(server: EventLocal) -> dict[int, int]:
+    """The user behind each number that the server uses now."""
+    return {number: row for row, number in enumerate(server.numbers)}
 
 
-def test_a_digest_holds_sums_of_what_was_released() -> None:
+def test_a_digest_holds_what_was_released() -> None:
     """Every digest, when it is sent, against the servers' released prefixes; nothing is lost."""
     policy, environment = started("cdp-fclub-plus")
     checked = 0
@@ -97,17 +91,15 @@ def test_a_digest_holds_sums_of_what_was_released() -> None:
         play(policy, environment, 1)
         for number, digest in digests(policy):
             server = policy.servers[number]
-            released, clusters = server.releases.released, members(server)
-            assert {read_id(cluster) for cluster in digest.present} <= clusters.keys()
+            released, rows = server.releases.released, rows_of(server)
+            assert {read_id(cluster) for cluster in digest.present} <= rows.keys()
             for entry in digest.news:
-                rows = sorted(clusters[read_id(entry.cluster)])
+                row = rows[read_id(entry.cluster)]
                 sent = read_statistics(entry.statistics, 4)
-                np.testing.assert_allclose(sent.gram, released.gram[rows].sum(0), atol=1e-9)
-                np.testing.assert_allclose(sent.moment, released.moment[rows].sum(0), atol=1e-9)
-                assert sent.count == released.counts[rows].sum()
-                assert entry.noise == pytest.approx(server.releases.noise[rows].sum())
-                people = sent.count**2 / np.sum(released.counts[rows] ** 2)
-                assert entry.people == pytest.approx(people)
+                np.testing.assert_array_equal(sent.gram, released.gram[row])
+                np.testing.assert_array_equal(sent.moment, released.moment[row])
+                assert sent.count == released.counts[row]
+                assert entry.noise == server.releases.noise[row]
                 checked += 1
     assert checked > 10
     policy.hub.begin_phase(99)
@@ -122,10 +114,9 @@ def test_the_noise_is_in_what_is_sent() -> None:
     policy, environment = started("cdp-fclub-plus", first_release=20, release_ratio=100.0)
     play(policy, environment, 400)
     ratios = []
-    for (owner, cluster), (sent, noise, _) in policy.hub.known.items():
+    for (owner, stream), (sent, noise) in policy.hub.known.items():
         server = policy.servers[owner]
-        rows = sorted(members(server)[cluster])
-        exact = server.releases.streams.covered.gram[rows].sum(0)
+        exact = server.releases.streams.covered.gram[rows_of(server)[stream]]
         ratios += list((sent.gram - exact)[np.triu_indices(3, k=1)] / np.sqrt(noise))
     assert len(ratios) >= 9
     assert 0.2 < np.mean(np.square(ratios)) < 4.0
@@ -185,23 +176,6 @@ def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
     assert kinds == {PhaseStart} | (exact if name == "fclub-plus" else {m.Digest, m.Shares})
 
 
-def test_ids_change_exactly_when_the_membership_does() -> None:
-    policy, environment = started("cdp-fclub-plus")
-    known: dict[tuple[int, int], frozenset[int]] = {}
-    current: dict[int, dict[int, frozenset[int]]] = {}
-    for _ in range(ROUNDS):
-        play(policy, environment, 1)
-        for number, server in policy.servers.items():
-            now, before = members(server), current.get(number, {})
-            assert sorted(u for users in now.values() for u in users) == [0, 1, 2]
-            for cluster, users in now.items():
-                assert known.setdefault((number, cluster), users) == users
-            kept = set(now.values()) & set(before.values())
-            assert len(now.keys() & before.keys()) == len(kept)
-            current[number] = now
-    assert len(known) > 6, "clusters changed"
-
-
 def test_only_news_is_sent() -> None:
     """Statistics cross the link once; phases in which nothing was released are silent."""
     policy, environment = started("cdp-fclub-plus", level="transcript")
@@ -226,8 +200,9 @@ def test_only_news_is_sent() -> None:
     assert len(policy.link.sent) == before + 3, "three servers were asked and had nothing to say"
 
 
-def test_a_server_that_does_not_share_says_nothing() -> None:
-    policy, environment = started("fclub-plus", share=False)
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_a_server_that_does_not_share_says_nothing(name: str) -> None:
+    policy, environment = started(name, share=False)
     play(policy, environment, 100)
     assert {type(s.message) for s in policy.link.sent} == {PhaseStart}
     assert len(policy.labels_) == 9
@@ -259,9 +234,9 @@ ONE = write_id(77)
         m.Digest(3, (ONE,), (m.News(ONE, data(), -1.0),)),
         m.Digest(3, (ONE,), (m.News(ONE, data(), np.nan),)),
         m.Digest(3, (ONE,), (m.News(ONE, data(), np.inf),)),
-        m.Digest(3, (ONE,), (m.News(ONE, data(), 0.0, 0.9),)),
-        m.Digest(3, (ONE,), (m.News(ONE, data(), 0.0, 3.1),)),
-        m.Digest(3, (ONE,), (m.News(ONE, data(), 0.0, np.nan),)),
+        m.Digest(3, (ONE,), (m.News(ONE, data(), 0.0),)),
+        m.Digest(3, (ONE, ONE), ()),
+        m.Digest(3, (write_id(FROZEN),), ()),
     ],
 )
 def test_a_bad_digest_is_refused_and_changes_nothing(message: Message) -> None:
@@ -291,17 +266,14 @@ def test_a_server_that_nobody_knows_is_refused() -> None:
     "message",
     [
         m.Digest(3, (), ()),
-        m.Shares(3, (), (1234,), (), 1.0),
-        m.Shares(3, (), (77,), (m.Share(77, data(3), 0.0, 1),), 1.0),
-        m.Shares(3, (), (77,), (m.Share(77, data(count=-1), 0.0, 1),), 1.0),
-        m.Shares(3, (), (77,), (m.Share(77, data(), -1.0, 1),), 1.0),
-        m.Shares(3, (), (77,), (m.Share(77, data(), np.nan, 1),), 1.0),
-        m.Shares(3, (), (77,), (m.Share(77, data(), 0.0, 0),), 1.0),
-        m.Shares(3, (), (77,), (m.Share(77, data(), 0.0, 1, 4.0),), 1.0),
-        m.Shares(3, (), (), (), 0.0),
-        m.Shares(3, (), (), (), np.nan),
-        m.Shares(3, (), (), (), np.inf),
-        m.Shares(3, ((b"short", 0),), (77,), (m.Share(77, data(), 0.0, 1),), 1.0),
+        m.TypeNews(3, 0, 1, 0, (0,), (0,), (), b"", b"", b""),
+        m.Shares(3, 1, (1234,), ()),
+        m.Shares(3, -1, (), ()),
+        m.Shares(3, 1, (77,), (m.Share(77, data(3), 0.0),)),
+        m.Shares(3, 1, (77,), (m.Share(77, data(count=-1), 0.0),)),
+        m.Shares(3, 1, (77,), (m.Share(77, data(), -1.0),)),
+        m.Shares(3, 1, (77,), (m.Share(77, data(), np.nan),)),
+        m.Shares(3, 1, (77,), (m.Share(77, data(), 0.0),)),
     ],
 )
 def test_bad_shares_are_refused_and_change_nothing(message: Message) -> None:
@@ -313,12 +285,13 @@ def test_bad_shares_are_refused_and_change_nothing(message: Message) -> None:
     assert snapshot(policy.servers[0]) == before
 
 
-def test_above_cdp_every_user_is_a_cluster_of_its_own() -> None:
-    """So that the partition, with its ids, tells nothing."""
-    policy, environment = started("cdp-fclub-plus", level="transcript")
+@pytest.mark.parametrize("level", ["cdp", "transcript"])
+def test_every_user_has_a_stream_of_its_own(level: str) -> None:
+    """So that no partition is told, with or without ids."""
+    policy, environment = started("cdp-fclub-plus", level=level)
     play(policy, environment)
     for server in policy.servers.values():
-        assert members(server) == {row: frozenset([row]) for row in range(3)}
+        assert rows_of(server) == {row: row for row in range(3)}
     for _, digest in digests(policy):
         assert {read_id(cluster) for cluster in digest.present} <= {0, 1, 2}
 
@@ -414,23 +387,29 @@ def test_the_spent_budget_is_the_claimed_one_once_something_was_released() -> No
 
 
 @pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_the_compiled_loop_does_what_the_readable_one_does(name: str) -> None:
+    """With releases of rounded observations, which others' types learn from."""
+    first, second = (
+        fclub.simulate(
+            fclub.make_policy(name, **quick(name)),
+            fclub.make_environment("synthetic", **SMALL),
+            ROUNDS,
+            seed=3,
+            fast=fast,
+            record_choices=True,
+        )
+        for fast in (True, False)
+    )
+    np.testing.assert_array_equal(first.choices, second.choices)
+    np.testing.assert_array_equal(first.regret, second.regret)
+
+
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
 def test_saved_in_mid_run_it_goes_on_alike(name: str) -> None:
     """With releases, shares and ids in the file: the defaults would release nothing so early."""
     check_saving(
         fclub.make_policy(name, **quick(name)), fclub.make_environment("synthetic", **SMALL), 150
     )
-
-
-@pytest.mark.parametrize("level", ["cdp", "transcript"])
-def test_users_of_one_global_cluster_have_one_label(level: str) -> None:
-    policy, environment = started("cdp-fclub-plus", level=level)
-    play(policy, environment)
-    for number, server in policy.servers.items():
-        users = np.flatnonzero(np.asarray(environment.server_of) == number)
-        clusters = members(server)
-        for cluster, rows in clusters.items():
-            labels = {int(policy.labels_[users[row]]) for row in rows}
-            assert labels == {server.outside.groups[cluster]}
 
 
 def test_squared_rewards_are_kept() -> None:
@@ -439,16 +418,4 @@ def test_squared_rewards_are_kept() -> None:
     for user in range(9):
         server, row = policy._locate(user)
         mine = [(y - 0.5) ** 2 for other, _, _, y in history if other == user]
-        assert server.serving.squares[row] == pytest.approx(sum(mine))
-
-
-def test_what_two_have_released_together_counts_people_by_their_observations() -> None:
-    def released(count: int, people: float) -> ReleasedSums:
-        return ReleasedSums(Statistics(np.eye(4), np.zeros(4), count), 0.5, people)
-
-    both = released(30, 3.0) + released(10, 1.0)
-    assert both.statistics.count == 40
-    assert both.noise == 1.0
-    assert both.people == pytest.approx(4.0)
-    assert (released(100, 1.0) + released(1, 1.0)).people < 1.1
-    assert (released(0, 1.0) + released(0, 1.0)).people == 1.0
+        assert server.people.crowd.squares[row] == pytest.approx(sum(mine))

@@ -15,7 +15,7 @@ from fclub.privacy.levels import level_named
 from fclub.privacy.mechanisms import StreamPlan, plan_stream
 from fclub.privacy.noise import SeededNoise
 from fclub.privacy.sensitivity import Domain
-from fclub.protocol.exchanges.releases import ExactReleases, PrivateReleases
+from fclub.protocol.exchanges.releases import PrivateReleases
 
 DIM, ROWS = 3, 2
 PLAN = plan_stream(1.0, 0.1, Domain(), DIM, first=4, ratio=1.5)
@@ -57,18 +57,6 @@ def assert_same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> 
     assert first.keys() == second.keys()
     for name, array in first.items():
         np.testing.assert_array_equal(array, second[name])
-
-
-def test_exact_releases_are_the_users_statistics() -> None:
-    users = Packed.zeros(ROWS, DIM)
-    releases = ExactReleases(users)
-    feed(users, 1, 5)
-    releases.advance()
-    assert releases.released is users
-    assert not np.any(releases.noise)
-    assert releases.state() == {}
-    releases.restore({}, users)
-    assert releases.released is users
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 9)), max_size=12))

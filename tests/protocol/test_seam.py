@@ -231,7 +231,7 @@ def test_another_reward_takes_the_place_of_an_assumed_one(
 @pytest.mark.parametrize("name", [n for n, preset in FAMILIES.items() if "centre" in preset.defaults])
 def test_an_estimate_is_of_rewards_as_they_are(name: str, constant: float | None) -> None:
     """Whether or not they were centred to be learned from."""
-    named = "type_exploration" if name == "fclub-plus" else "exploration"
+    named = "exploration" if "exploration" in FAMILIES[name].defaults else "type_exploration"
     family = make_family(name, Shape(DIM, 8, constant), {named: 0.0})
     place = Place(
         "0", InProcessLink(family.decode).uplink(0), NoNoise(), None, np.random.default_rng(0)

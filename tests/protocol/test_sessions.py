@@ -18,7 +18,7 @@ from fclub.protocol.exchanges.streams import Others
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, write_id
-from fclub.protocol.plus.global_server import FROZEN
+from fclub.protocol.plus.event_global import FROZEN
 from fclub.protocol.plus.messages import Digest, Shares
 from fclub.protocol.plus.slots import PERIOD
 from fclub.protocol.plus.split_messages import TypeNews, read_told
@@ -279,7 +279,7 @@ def test_answers_to_an_earlier_session_are_not_waited_for() -> None:
     pair.visit(40, servers=(0,))
     pair.locals[0].begin(LOST)
     with pytest.raises(InvalidMessage):
-        pair.locals[0].receive(Shares(1, (), (99,), (), 1.0))
+        pair.locals[0].receive(Shares(1, 0, (99,), ()))
 
 
 def test_an_old_store_of_the_printed_algorithm_charges_the_phases_that_it_has_forgotten() -> None:

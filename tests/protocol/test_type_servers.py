@@ -348,7 +348,7 @@ def test_messages_that_do_not_fit_are_refused() -> None:
         answer(server, fresh=(types,), starts=bytes(16 * DIM)),
         answer(server, fresh=(0,), starts=np.full(2 * DIM, np.nan).tobytes()),
         PhaseStart(3),
-        Shares(1, (), (), (), 1.0),
+        Shares(1, 0, (), ()),
     ):
         with pytest.raises(InvalidMessage):
             server.receive(message)

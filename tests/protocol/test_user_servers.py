@@ -23,9 +23,9 @@ from fclub.protocol.families import make_family
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, encode
 from fclub.protocol.plus.growing import GrowingUsers
-from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.messages import Shares, decode
 from fclub.protocol.plus.slots import PERIOD
+from fclub.protocol.plus.split_local import SplitLocal
 from fclub.protocol.plus.type_messages import Release, Released, read_noised, write_types
 from fclub.protocol.plus.user_global import KEPT, UserGlobal
 from fclub.protocol.plus.user_local import UserLocal
@@ -109,7 +109,7 @@ def releases(live: Live) -> list[Release]:
 
 def test_servers_with_few_users_keep_to_themselves() -> None:
     policy = started(THREE, few=4)
-    assert [type(s) for s in policy.servers.values()] == [UserLocal, PlusLocal, UserLocal]
+    assert [type(s) for s in policy.servers.values()] == [UserLocal, SplitLocal, UserLocal]
     play(policy, 600)
     assert isinstance(policy.hub, UserGlobal)
     assert set(policy.hub.told) == {0, 2}
@@ -498,7 +498,7 @@ def test_types_that_make_no_sense_are_refused_and_change_nothing() -> None:
         Released(version, 2, 16, 200, 5, write_types(good)),
         Released(-1, 2, 16, 200, 4, write_types(good)),
     ]
-    for message in (*wrong, PhaseStart(1), Shares(1, (), (), (), 1.0)):
+    for message in (*wrong, PhaseStart(1), Shares(1, 0, (), ())):
         with pytest.raises(InvalidMessage):
             local.receive(message)
     assert str(local.state()) == told

@@ -55,7 +55,7 @@ def sample(pump: Pump) -> Message:
     if pump.model.policy.endswith("dc"):
         return upload(pump, server.exchange.rules.upload_shift * np.eye(DIM) + ONE, ZERO, 1)
     statistics = write_statistics(Statistics(50.0 * ONE, ZERO, 100))
-    news = News(write_id(10**6), statistics, pump.hub.server.rules.least_noise)
+    news = News(write_id(10**6), statistics, pump.hub.server.limits.least_noise)
     return Digest(1, (news.cluster,), (news,))
 
 

@@ -140,11 +140,17 @@ def test_assignments() -> None:
 
 def test_parameters_of_the_policy_have_the_types_of_its_defaults(tmp_path: Path) -> None:
     file = tmp_path / "local.toml"
-    file.write_text(FILE + '[model.parameters]\nlevel = "interactive"\nmargin = 2\n')
+    file.write_text(FILE + '[model.parameters]\nlevel = "interactive"\nrelease_ratio = 2\n')
     environment = {"FCLUB_MODEL__PARAMETERS__EPSILON": "5", "FCLUB_MODEL__POLICY": "cdp-fclub-plus"}
     options = parse_assignments(["model.parameters.delta=1e-6", "model.parameters.centre=false"])
     model = load_settings(LocalSettings, file, options, environment).model
-    expected = {"level": "interactive", "margin": 2, "epsilon": 5.0, "delta": 1e-6, "centre": False}
+    expected = {
+        "level": "interactive",
+        "release_ratio": 2,
+        "epsilon": 5.0,
+        "delta": 1e-6,
+        "centre": False,
+    }
     assert model.parameters == expected
     assert type(model.parameters["epsilon"]) is float
     privacy = family_of(model).privacy

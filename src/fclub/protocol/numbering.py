@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -34,33 +33,3 @@ def number_clusters(
             number, following = following, following + 1
         numbers.append(number)
     return numbers, following
-
-
-class Numbering:
-    """Remembers the numbers of the last partition; a set of users that is new gets a new number."""
-
-    def __init__(self) -> None:
-        self.next = 0
-        self._numbers: dict[bytes, int] = {}
-
-    def number(self, labels: Indices) -> list[int]:
-        """One number per cluster 0, 1, … of the labels."""
-        clusters = int(labels.max()) + 1
-        numbers, self.next = number_clusters(labels, clusters, self._numbers, self.next)
-        self._numbers = numbers_of(labels, numbers)
-        return numbers
-
-    def forget(self, row: int) -> None:
-        """The clusters that this user was in get new numbers, though the user stays in them."""
-        self._numbers = {
-            members: number
-            for members, number in self._numbers.items()
-            if row not in np.frombuffer(members, dtype=np.int64)
-        }
-
-    def state(self) -> dict[str, Any]:
-        return {"next": self.next, "numbers": [(m.hex(), n) for m, n in self._numbers.items()]}
-
-    def restore(self, values: dict[str, Any]) -> None:
-        self.next = int(values["next"])
-        self._numbers = {bytes.fromhex(m): int(n) for m, n in values["numbers"]}

@@ -1,4 +1,4 @@
-"""Rounds of the plus policies: users of large servers are served from types, others by a Gaussian."""
+"""Rounds of the plus policies: users are served from types."""
 
 from __future__ import annotations
 
@@ -8,26 +8,33 @@ import numpy as np
 
 from fclub.core.compiling import compiled
 from fclub.core.kernels import choose
-from fclub.core.plus import rounds
+from fclub.core.lattice import on_grid, snap
 from fclub.core.plus.fading import fade_in
-from fclub.core.plus.rounds import MixtureRound
 from fclub.core.plus.type_model import TypeModel, serve
 from fclub.core.statistics import Packed, observe
 from fclub.core.types import Floats, Indices, Matrix, Vector
 
 
 class PlusRound(NamedTuple):
-    """All users of a federation; `model_of` is a row's place in `model`, below 0: it has a Gaussian.
+    """All users of a federation; `model_of` is the place of a row's server in `model`.
 
-    Where observations fade (`kept` < 1) users are served from what is left of them, `recent`.
+    `squares` is the sum of each user's squared rewards, from which `centre` is subtracted. With `grid`
+    observations are rounded to the lattice where they are learned, and the last feature is then
+    `constant` unless that is 0. Where observations fade (`kept` < 1) users are served from what is left
+    of them, `recent`.
     """
 
-    gaussians: MixtureRound
+    users: Packed
+    squares: Floats
+    row_of: Indices
     model: TypeModel
     model_of: Indices
     exploration: float
+    centre: float
     recent: Packed
     kept: float
+    grid: bool
+    constant: float
 
 
 @compiled
@@ -75,24 +82,18 @@ def means_by_types(model: TypeModel, users: Packed, means: Floats) -> None:
 
 @compiled
 def recommend(state: PlusRound, user: int, items: Matrix) -> int:
-    gaussians = state.gaussians
-    row = gaussians.row_of[user]
-    server = state.model_of[row]
-    if server < 0:
-        return rounds.recommend(gaussians, user, items)
-    users = state.recent if state.kept < 1.0 else gaussians.users
-    told = state.exploration, 1.0 - gaussians.centre
-    return recommend_by_types(state.model, server, users, row, items, *told)
+    row = state.row_of[user]
+    users = state.recent if state.kept < 1.0 else state.users
+    told = state.exploration, 1.0 - state.centre
+    return recommend_by_types(state.model, state.model_of[row], users, row, items, *told)
 
 
 @compiled
 def feedback(state: PlusRound, user: int, x: Vector, y: float) -> None:
-    gaussians = state.gaussians
-    row = gaussians.row_of[user]
-    if state.model_of[row] < 0:
-        rounds.feedback(gaussians, user, x, y)
+    row, centred = state.row_of[user], y - state.centre
+    if state.grid:
+        keep(state.users, state.squares, row, snap(x, state.constant), on_grid(centred))
     else:
-        centred = y - gaussians.centre
-        keep(gaussians.users, gaussians.squares, row, x, centred)
-        if state.kept < 1.0:
-            fade_in(state.recent, row, x, centred, state.kept)
+        keep(state.users, state.squares, row, x, centred)
+    if state.kept < 1.0:
+        fade_in(state.recent, row, x, centred, state.kept)

@@ -13,32 +13,18 @@ from fclub.protocol.messages import ROUNDING, check_statistics, read_statistics
 
 
 class ReleasedSums(NamedTuple):
-    """Statistics that someone has released; `noise` is the variance in every entry.
-
-    `people` is (Σn)²/Σn² over the released counts n of its users: how many users of equal counts say as
-    much of what they have in common.
-    """
+    """Statistics that someone has released; `noise` is the variance in every entry."""
 
     statistics: Statistics
     noise: float
-    people: float = 1.0
-
-    def __add__(self, other: ReleasedSums) -> ReleasedSums:  # type: ignore[override]
-        """What both together have released, of different users."""
-        statistics = self.statistics + other.statistics
-        squares = self.statistics.count**2 / self.people + other.statistics.count**2 / other.people
-        people = statistics.count**2 / squares if squares > 0.0 else 1.0
-        return ReleasedSums(statistics, self.noise + other.noise, people)
 
 
-def read_released(statistics: bytes, noise: float, dim: int, people: float = 1.0) -> ReleasedSums:
+def read_released(statistics: bytes, noise: float, dim: int) -> ReleasedSums:
     """What an entry of a message says that someone has released."""
     read = read_statistics(statistics, dim)
     if read.count < 0 or not 0.0 <= noise < inf:
         raise InvalidMessage(f"{read.count} observations with noise {noise!r} make no sense")
-    if not 1.0 - ROUNDING <= people <= max(read.count, 1) * (1.0 + ROUNDING):
-        raise InvalidMessage(f"{read.count} observations of {people!r} people make no sense")
-    return ReleasedSums(read, noise, people)
+    return ReleasedSums(read, noise)
 
 
 class Limits(Protocol):
@@ -66,7 +52,7 @@ def check_share(released: ReleasedSums, clusters: int, rules: Limits) -> None:
 
 def check_released(released: ReleasedSums, rules: Limits) -> None:
     """Check sums of released statistics, and the noise that is stated for them."""
-    statistics, noise, _ = released
+    statistics, noise = released
     most = rules.most_noise * statistics.count
     if not rules.least_noise * (1.0 - ROUNDING) <= noise <= most * (1.0 + ROUNDING):
         raise InvalidMessage(f"noise of variance {noise!r} in {statistics.count} observations")

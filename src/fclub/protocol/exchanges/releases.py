@@ -1,8 +1,8 @@
-"""What a local server has released of each user's data, exactly or with noise."""
+"""What a local server has released of each user's data, with noise."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,87 +15,6 @@ from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.mechanisms import Increments, StreamPlan
 from fclub.privacy.noise import NoiseSource
 from fclub.privacy.sensitivity import pair_of, released_entries, released_std
-
-
-class Releases(Protocol):
-    """Released prefix sums by user, and the variance of their noise by entry."""
-
-    @property
-    def released(self) -> Packed: ...
-
-    @property
-    def noise(self) -> Floats: ...
-
-    def add_user(self, users: Packed) -> None:
-        """One user more; all users' statistics are in `users` from now on."""
-
-    def forget(self, row: int) -> int:
-        """Drop what was released of a user; returns how many observations that were at most."""
-
-    def withdraw(self, row: int, part: Statistics) -> None:
-        """Data that a row's releases cover are in its statistics no more; their count stays."""
-
-    @property
-    def closed(self) -> int:
-        """Observations that are never released, nor released again under this server's name."""
-
-    def close(self) -> None:
-        """Release nothing more of all that is known now, as a lost copy may have released it."""
-
-    def withhold(self, row: int, part: Statistics) -> None:
-        """Never release this part of a row's statistics."""
-
-    def advance(self, start: int = 0, most: int | None = None) -> int | None:
-        """Release what is due by its count, of rows from `start` on, and of `most` of them.
-
-        Returns the row to go on with; None if there is nothing more.
-        """
-
-    def open_streams(self) -> dict[str, Stream]:
-        """The ledger's streams, which all may release more, by name."""
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, arrays: dict[str, Any], users: Packed) -> None:
-        """Continue from what `state` gave; all users' statistics are in `users`."""
-
-
-class ExactReleases:
-    """Everything, without noise: what is released is what is known."""
-
-    def __init__(self, users: Packed) -> None:
-        self.add_user(users)
-
-    def add_user(self, users: Packed) -> None:
-        self.released = users
-        self.noise: Floats = np.zeros(len(users.counts))
-
-    def forget(self, row: int) -> int:
-        """What is released are the user's statistics themselves, which their owner clears."""
-        return int(self.released.counts[row])
-
-    def withdraw(self, row: int, part: Statistics) -> None:
-        """What is released are the statistics themselves."""
-
-    closed = 0
-
-    def close(self) -> None:
-        """What is sent anew replaces what was known: there is nothing to charge."""
-
-    def withhold(self, row: int, part: Statistics) -> None:
-        """Exact statistics promise nothing."""
-
-    def advance(self, start: int = 0, most: int | None = None) -> None:
-        """Nothing is held back."""
-
-    def open_streams(self) -> dict[str, Stream]:
-        return {}
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, arrays: dict[str, Any], users: Packed) -> None:
-        self.add_user(users)
 
 
 class Streams(NamedTuple):
@@ -153,11 +72,15 @@ class PrivateReleases:
         return self.streams.noise
 
     def add_user(self, users: Packed) -> None:
+        """One user more; all users' statistics are in `users` from now on."""
         self.users = users
         self.streams, self._room = with_row(self.streams, self._room)
 
     def forget(self, row: int) -> int:
-        """The user's stream never releases again; the ledger keeps what it has cost."""
+        """The user's stream never releases again; the ledger keeps what it has cost.
+
+        Returns how many observations were released.
+        """
         released = int(self.released.counts[row])
         for array in flatten(self.streams).values():
             array[row] = 0
@@ -165,7 +88,9 @@ class PrivateReleases:
         return released
 
     def withdraw(self, row: int, part: Statistics) -> None:
-        """The next increment must not release once more, negated, what has gone.
+        """Data that a row's releases cover are in its statistics no more; their count stays.
+
+        The next increment must not release once more, negated, what has gone.
 
         The sums of earlier increments stay as they were: later releases are encoded from them.
         """
@@ -174,10 +99,13 @@ class PrivateReleases:
 
     @property
     def closed(self) -> int:
+        """Observations that are never released, nor released again under this server's name."""
         return int(self.streams.base.counts.sum())
 
     def close(self) -> None:
-        """New streams begin for what comes later; they are disjoint from all that may have been.
+        """Release nothing more of all that is known now, as a lost copy may have released it.
+
+        New streams begin for what comes later; they are disjoint from all that may have been.
 
         One more stream is charged in full, for those that this ledger has not heard of.
         """
@@ -190,6 +118,7 @@ class PrivateReleases:
             base[...] = known
 
     def withhold(self, row: int, part: Statistics) -> None:
+        """Never release this part of a row's statistics."""
         self.streams.base.gram[row] += part.gram
         self.streams.base.moment[row] += part.moment
         self.streams.base.counts[row] += part.count
@@ -198,7 +127,11 @@ class PrivateReleases:
         return f"{self.name}/{self.era}.{row}" if self.era else f"{self.name}/{row}"
 
     def advance(self, start: int = 0, most: int | None = None) -> int | None:
-        """Beyond `MOST_OBSERVATIONS` sums may not be exact: nothing is due."""
+        """Release what is due by its count, of rows from `start` on, and of `most` of them.
+
+        Returns the row to go on with; None if there is nothing more. Beyond `MOST_OBSERVATIONS` sums
+        may not be exact: nothing is due.
+        """
         schedule, covered = self.plan.schedule, self.streams.covered.counts
         following = np.searchsorted(schedule, covered, side="right")
         exact = self.users.counts <= MOST_OBSERVATIONS

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fclub.core.lattice import on_grid, snap
+from fclub.core.noisy import Noise, noisy_information
 from fclub.core.packing import flatten, rebuild, with_row
-from fclub.core.plus.evidence import Noise, noisy_information
-from fclub.core.plus.rounds import MixtureRound, feedback
 from fclub.core.plus.type_rounds import keep
-from fclub.core.pooled import Visitors
+from fclub.core.pooled import Gaussians, Visitors, learn
 from fclub.core.statistics import Packed, Statistics, pack_statistics, replace_reward, unpack_statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.privacy.sensitivity import CENTRE, Domain, variances_by_entry
@@ -65,7 +64,7 @@ class Pooled:
     by_user: tuple[str, ...] = ()
 
     def __init__(
-        self, visitors: Visitors, model: MixtureRound, rules: PooledRules, domain: Domain, live: bool
+        self, visitors: Visitors, model: Gaussians, rules: PooledRules, domain: Domain, live: bool
     ) -> None:
         self.visitors = self._room = visitors
         self.model, self.rules, self.domain, self.live = model, rules, domain, live
@@ -99,7 +98,7 @@ class Pooled:
         if self.live:
             rounded = snap(x, self.model.constant), on_grid(y - self.model.centre)
             keep(self.users, self.apart.squares, row, *rounded)
-        feedback(self.model, 0, x, y)
+        learn(self.model, 0, x, y)
 
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
         model = self.model

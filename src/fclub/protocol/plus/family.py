@@ -9,16 +9,15 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from fclub.config import Privacy
-from fclub.core.plus import rounds, type_rounds
+from fclub.core.plus import type_rounds
 from fclub.core.plus.beliefs import TypeRules
 from fclub.core.plus.fading import keep_share
-from fclub.core.plus.rounds import MixtureRound
 from fclub.core.plus.type_model import stacked
 from fclub.core.plus.type_rounds import PlusRound
 from fclub.core.statistics import Packed
 from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
-from fclub.privacy.sensitivity import CENTRE, Domain
+from fclub.privacy.sensitivity import Domain
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
@@ -26,7 +25,6 @@ from fclub.protocol.plus import messages
 from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.split_global import SplitGlobal
 from fclub.protocol.plus.split_local import SplitLocal
-from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.seam import (
     Constants,
     GlobalServer,
@@ -37,11 +35,6 @@ from fclub.protocol.seam import (
     Shape,
 )
 
-Variance = Annotated[float, meaning("variance of a reward around its mean", "squared reward", above=0)]
-Prior = Annotated[float, meaning("expected squared norm of a user's centred vector", above=0)]
-Deviations = Annotated[
-    float, meaning("posterior deviations that are added to an item's score", least=0)
-]
 LevelName = Annotated[
     Literal["cdp", "transcript", "interactive"],
     meaning("what the promise covers: values (cdp), all messages, or choices as well"),
@@ -82,6 +75,8 @@ class PlusFamily:
     """Local servers serve users from types that all of them learn together."""
 
     privacy: Privacy | None = None
+    grid = False
+    """Whether observations are rounded to the lattice, on which streams are released."""
 
     def __init__(self, constants: PlusConstants, shape: Shape) -> None:
         self.constants, self.shape = constants, shape
@@ -114,72 +109,60 @@ class PlusFamily:
     def clock(self) -> GeometricClock:
         return GeometricClock(ratio=self.constants.ratio)
 
-    def users(self, count: int) -> MixtureRound:
-        return no_gaussians(count, self.shape.dim, self.domain)
+    def users(self, count: int) -> Crowd:
+        return Crowd.zeros(count, self.shape.dim)
 
-    def local_server(self, place: Place, users: MixtureRound, live: bool) -> LocalServer:
+    def local_server(self, place: Place, users: Crowd, live: bool) -> LocalServer:
+        return self._with_types(place, users, live, self.constants.share)
+
+    def _with_types(self, place: Place, users: Crowd, live: bool, share: bool) -> SplitLocal:
         clock, kept = self.clock() if live else None, keep_share(self.constants.half_life)
-        told = self.constants.type_exploration, self.constants.share, self.domain, place.link
-        return SplitLocal(Crowd(users.users, users.squares), self.type_rules, *told, clock, kept)
+        told = self.constants.type_exploration, share, self.domain, place.link
+        return SplitLocal(users, self.type_rules, *told, clock, kept)
 
     def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
         return SplitGlobal(servers, self.constants.types, self.shape.dim, link)
 
     def compiled(self, federation: Federation) -> PlusRounds:
-        return PlusRounds(federation)
-
-
-def no_gaussians(count: int, dim: int, domain: Domain) -> MixtureRound:
-    """Users who are served from types: nothing but their statistics is kept."""
-    return MixtureRound(
-        users=Packed.zeros(count, dim),
-        covariance=np.zeros((count, dim, dim)),
-        vector=np.zeros((count, dim)),
-        theta=np.zeros((count, dim)),
-        squares=np.zeros(count),
-        row_of=np.arange(count),
-        exploration=0.0,
-        weight=np.zeros(count),
-        centre=CENTRE if domain.constant is not None else 0.0,
-        grid=False,
-        constant=domain.constant or 0.0,
-    )
+        return PlusRounds(federation, self.grid)
 
 
 class PlusRounds:
     """Users are played one by one on the federation's own arrays; servers talk between blocks only."""
 
-    def __init__(self, federation: Federation) -> None:
-        self.federation = federation
-        servers: Any = federation.servers.values()
-        large = [server.model is not None for server in servers]
-        self._types: list[TypeLocal] = [server for server in servers if server.model is not None]
-        sizes = [len(server.counts) for server in servers]
-        self._model_of = np.repeat(np.where(large, np.cumsum(large) - 1, -1), sizes)
+    kernels: Kernels = (type_rounds.recommend, type_rounds.feedback)
 
-    @property
-    def kernels(self) -> Kernels:
-        kind = type_rounds if self._types else rounds
-        return kind.recommend, kind.feedback
+    def __init__(self, federation: Federation, grid: bool) -> None:
+        self.federation, self.grid = federation, grid
+        self._servers: list[Any] = list(federation.servers.values())
+        sizes = [len(server.counts) for server in self._servers]
+        self._model_of = np.repeat(np.arange(len(sizes)), sizes)
 
-    def pack(self) -> MixtureRound | PlusRound:
+    def pack(self) -> PlusRound:
         users: Any = self.federation.users
-        gaussians: MixtureRound = users._replace(row_of=self.federation.row_of)
-        if not self._types:
-            return gaussians
-        model = stacked([server.model for server in self._types])
-        recent = _stacked([server.people.recent for server in self._types])
-        first = self._types[0]
-        return PlusRound(gaussians, model, self._model_of, first.exploration, recent, first.people.kept)
+        first = self._servers[0]
+        return PlusRound(
+            users=users.users,
+            squares=users.squares,
+            row_of=self.federation.row_of,
+            model=stacked([server.model for server in self._servers]),
+            model_of=self._model_of,
+            exploration=first.exploration,
+            centre=first.centre,
+            recent=_stacked([server.people.recent for server in self._servers]),
+            kept=first.people.kept,
+            grid=self.grid,
+            constant=first.domain.constant or 0.0,
+        )
 
-    def count_events(self, state: MixtureRound | PlusRound) -> None:
+    def count_events(self, state: PlusRound) -> None:
         """Nothing is sent between blocks."""
 
-    def unpack(self, state: MixtureRound | PlusRound) -> None:
+    def unpack(self, state: PlusRound) -> None:
         """The servers' arrays are slices of these, but for what has faded."""
-        if isinstance(state, PlusRound) and state.kept < 1.0:
+        if state.kept < 1.0:
             start = 0
-            for server in self._types:
+            for server in self._servers:
                 stop = start + len(server.counts)
                 server.people.recent = state.recent.slice(start, stop)
                 start = stop

@@ -1,4 +1,4 @@
-"""A live server that releases whole users: clusters while they are few, types once they are many."""
+"""A live server that releases whole users once they are many."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.privacy.ledger import Stream
 from fclub.privacy.slots import SlotPlan
 from fclub.protocol.messages import Message
-from fclub.protocol.plus.local_server import PlusLocal
-from fclub.protocol.plus.messages import Shares
 from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.slots import period_end, period_start
+from fclub.protocol.plus.split_local import SplitLocal
 from fclub.protocol.plus.type_messages import Released
 from fclub.protocol.plus.user_local import UserLocal
 from fclub.protocol.seam import (
@@ -28,7 +27,7 @@ from fclub.protocol.seam import (
 
 
 class GrowingUsers:
-    """A server of clusters that releases whole users once it has more than `few`, from types.
+    """A server that keeps to itself, and releases whole users once it has more than `few`.
 
     It keeps everything that it knows of its users, and never goes back. While few it has nothing to
     release. `arrived` are the visits before it grew; they count for slots too. So do the slots that it
@@ -37,27 +36,27 @@ class GrowingUsers:
 
     def __init__(
         self,
-        clusters: PlusLocal,
+        alone: SplitLocal,
         few: int,
         with_types: Callable[[Crowd], UserLocal],
         plan: SlotPlan,
     ) -> None:
         self.few, self._with_types, self.plan = few, with_types, plan
-        self.server: PlusLocal | UserLocal = clusters
-        self._clusters: PlusLocal | None = clusters
+        self.server: SplitLocal | UserLocal = alone
+        self._alone: SplitLocal | None = alone
         self.grown: UserLocal | None = None
         self.arrived, self.forgone = 0, Beginning()
 
     def add_user(self) -> int:
         row = self.server.add_user()
-        if self._clusters is not None and row >= self.few:
-            self._grow(self._clusters)
+        if self._alone is not None and row >= self.few:
+            self._grow(self._alone)
         return row
 
-    def _grow(self, clusters: PlusLocal) -> None:
-        self.server = self._make(Crowd(clusters.users, clusters.serving.squares))
-        self.server.paused, self.server.in_parts = clusters.paused, clusters.in_parts
-        self._clusters = None
+    def _grow(self, alone: SplitLocal) -> None:
+        self.server = self._make(alone.people.crowd)
+        self.server.paused, self.server.in_parts = alone.paused, alone.in_parts
+        self._alone = None
 
     def recommend(self, row: int, items: Matrix) -> int:
         return self.server.recommend(row, items)
@@ -149,12 +148,8 @@ class GrowingUsers:
         return self.grown
 
     def receive(self, message: Message) -> None:
-        """A lost store of this name may have been large: what it is told is nothing to a small one.
-
-        What a small one had asked may still be answered when it has grown: that is of no use either.
-        """
-        useless = Released if self.grown is None else Shares
-        if not isinstance(message, useless):
+        """A lost store of this name may have been large: what it is told is nothing to a small one."""
+        if self.grown is not None or not isinstance(message, Released):
             self.server.receive(message)
 
     @property
@@ -211,11 +206,11 @@ class GrowingUsers:
 
     def state(self) -> State:
         arrays, values = self.server.state()
-        values |= {"types": self._clusters is None}
+        values |= {"grown": self._alone is None}
         return arrays, values | {"arrived": self.arrived, "forgone": list(self.forgone)}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        if values["types"] and self._clusters is not None:
-            self._grow(self._clusters)
+        if values["grown"] and self._alone is not None:
+            self._grow(self._alone)
         self.server.restore(arrays, values)
         self.arrived, self.forgone = int(values["arrived"]), Beginning(*values["forgone"])

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from fclub.protocol.exchanges.released import Limits, ReleasedSums, check_released
-from fclub.protocol.messages import (
-    Count,
-    Decoder,
-    Message,
-    Part,
-    PhaseStart,
-    check_named,
-)
+from fclub.protocol.messages import Count, Decoder, Message, Part, PhaseStart
 from fclub.protocol.plus.split_messages import TypeDigest, TypeNews
 from fclub.protocol.plus.type_messages import Release, Released
 
 
 class News(msgspec.Struct, frozen=True, array_like=True):
-    """What a local cluster has released so far, and the variance of the noise in each entry.
-
-    `people` is (Σn)²/Σn² over the released counts n of its users: how many users of equal counts say as
-    much of what they have in common.
-    """
+    """What was released of a user so far, and the variance of the noise in each entry."""
 
     cluster: bytes
     statistics: bytes
     noise: float
-    people: float = 1.0
 
 
 class Digest(Message, frozen=True, array_like=True, tag="digest"):
-    """A server's clusters: all ids, statistics where they have changed."""
+    """A server's streams: all numbers, statistics where they have changed."""
 
     phase: int
     present: tuple[bytes, ...]
@@ -47,40 +34,26 @@ class Digest(Message, frozen=True, array_like=True, tag="digest"):
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):
-    """What other servers have released of a global cluster, and from how many local clusters.
-
-    `people` is that of `News`, over all users of those clusters.
-    """
+    """What was released of a user of another server."""
 
     number: int
     statistics: bytes
     noise: float
-    clusters: int
-    people: float = 1.0
 
 
 class Shares(Message, frozen=True, array_like=True, tag="shares"):
-    """The answer to digests: the global cluster of each reported cluster, and others' statistics.
+    """The answer to digests: what was released of the users of so many other `servers`.
 
     `present` numbers all shares that are valid now, `news` brings those that were not sent before.
-    `gamma` is the prior mass of a global cluster that no server has seen.
     """
 
     phase: int
-    groups: tuple[tuple[bytes, int], ...]
+    servers: int
     present: tuple[int, ...]
     news: tuple[Share, ...]
-    gamma: float
 
     def count(self) -> Count:
         return Count(phases=len(self.news))
 
 
 decode = Decoder(Digest, Shares, TypeDigest, TypeNews, Release, Released, PhaseStart)
-
-
-def check_digest(present: Collection[int], news: Mapping[int, ReleasedSums], rules: Limits) -> None:
-    """All clusters of a server, and what it has released of some of them."""
-    check_named(present, "digest")
-    for released in news.values():
-        check_released(released, rules)

@@ -1,87 +1,57 @@
-"""What a local server has been told of the others, which counts from its next detection on."""
+"""Users of other servers as a local server knows them: by what was released of them."""
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import numpy as np
 
-from fclub.core.plus.evidence import Noise, all_information
-from fclub.core.plus.items import Items
-from fclub.core.statistics import pack_statistics, unpack_statistics
-from fclub.core.types import Flags, Floats
+from fclub.core.noisy import Noise, all_information
+from fclub.core.statistics import Packed, pack_statistics, unpack_statistics
 from fclub.errors import InvalidMessage
-from fclub.protocol.exchanges.released import ReleasedSums, check_share, read_released
-from fclub.protocol.messages import read_id
+from fclub.protocol.exchanges.released import Limits, ReleasedSums, check_released, read_released
 from fclub.protocol.plus.messages import Shares
-from fclub.protocol.plus.rules import PlusRules
 from fclub.protocol.seam import State
 
 
 class Outside:
-    """Sums that other servers have released, by number, each with how many local clusters are in it.
-
-    `groups` are the global clusters of the server's own clusters, by id; `gamma` is the prior mass of
-    clusters that nobody has seen.
-    """
+    """What was released of each user of another server, by a number that the global server gave."""
 
     def __init__(self) -> None:
-        self.known: dict[int, tuple[ReleasedSums, int]] = {}
-        self.groups: dict[int, int] = {}
-        self.gamma = 1.0
+        self.known: dict[int, ReleasedSums] = {}
 
-    def adopt(self, message: Shares, rules: PlusRules) -> None:
+    def adopt(self, message: Shares, limits: Limits) -> None:
         """Take what the global server tells; a message that is refused changes nothing."""
-        arrived = {
-            s.number: (read_released(s.statistics, s.noise, rules.dim, s.people), s.clusters)
-            for s in message.news
-        }
-        for released, clusters in arrived.values():
-            check_share(released, clusters, rules)
+        dim = len(limits.prior)
+        arrived = {s.number: read_released(s.statistics, s.noise, dim) for s in message.news}
+        for released in arrived.values():
+            check_released(released, limits)
         known = self.known | arrived
         if not known.keys() >= set(message.present):
             raise InvalidMessage("shares refer to statistics that were never sent")
-        if not 0.0 < message.gamma < inf:
-            raise InvalidMessage("shares have a prior mass that is not positive")
-        groups = {read_id(cluster): group for cluster, group in message.groups}
+        if message.servers < 0:
+            raise InvalidMessage(f"shares of {message.servers} servers")
         self.known = {number: known[number] for number in message.present}
-        self.groups, self.gamma = groups, message.gamma
 
-    def items(self, variance: float, noise: Noise) -> Items:
-        """What the sums say about vectors that users may share."""
-        released = ((s.gram, s.moment, stated) for (s, stated, _), _ in self.known.values())
-        people = np.array([released.people for released, _ in self.known.values()])
-        return Items.of(*all_information(released, variance, noise), people)
+    def users(self, variance: float, noise: Noise) -> Packed:
+        """Exact statistics that would say as much of each user as the released ones do.
 
-    @property
-    def masses(self) -> Floats:
-        """How many local clusters each sum is of."""
-        return np.array([float(clusters) for _, clusters in self.known.values()])
-
-    @property
-    def exact(self) -> Flags:
-        """Which sums are without noise."""
-        return np.array([r.noise == 0.0 for r, _ in self.known.values()], dtype=np.bool_)
-
-    @property
-    def shares(self) -> list[tuple[int, int]]:
-        """Observations and local clusters of each sum."""
-        return [(released.statistics.count, clusters) for released, clusters in self.known.values()]
+        With the information Q, q about θ these are vQ and vq, v being the variance of a reward.
+        """
+        released = [(r.statistics.gram, r.statistics.moment, r.noise) for r in self.known.values()]
+        Q, q = all_information(released, variance, noise)
+        counts = [r.statistics.count for r in self.known.values()]
+        return Packed(variance * Q, variance * q, np.array(counts, dtype=np.int64))
 
     def state(self, dim: int) -> State:
-        statistics = [released.statistics for released, _ in self.known.values()]
+        statistics = [released.statistics for released in self.known.values()]
         return pack_statistics(statistics, dim, "outside."), {
-            "gamma": self.gamma,
-            "groups": list(self.groups.items()),
-            "outside": [(number, r.noise, k, r.people) for number, (r, k) in self.known.items()],
+            "outside": [(number, released.noise) for number, released in self.known.items()]
         }
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        self.gamma, self.groups = values["gamma"], dict(values["groups"])
+        known = unpack_statistics(arrays, "outside.")
         self.known = {
-            number: (ReleasedSums(statistics, noise, *people), clusters)
-            for (number, noise, clusters, *people), statistics in zip(
-                values["outside"], unpack_statistics(arrays, "outside."), strict=True
-            )
+            number: ReleasedSums(statistics, noise)
+            for (number, noise), statistics in zip(values["outside"], known, strict=True)
         }

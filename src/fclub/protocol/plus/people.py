@@ -19,9 +19,18 @@ class Crowd(NamedTuple):
     users: Packed
     squares: Floats
 
+    @staticmethod
+    def zeros(count: int, dim: int) -> Crowd:
+        return Crowd(Packed.zeros(count, dim), np.zeros(count))
+
+    def slice(self, start: int, stop: int) -> Crowd:
+        """The same memory, fewer rows."""
+        return Crowd(self.users.slice(start, stop), self.squares[start:stop])
+
     def copy(self, start: int, stop: int) -> Crowd:
         """Some rows, which nothing changes any more."""
-        return Crowd(self.users.slice(start, stop).copy(), self.squares[start:stop].copy())
+        part = self.slice(start, stop)
+        return Crowd(part.users.copy(), part.squares.copy())
 
 
 class Types(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -12,35 +12,23 @@ import numpy as np
 from fclub.config import Delta, Epsilon, Privacy, require
 from fclub.core.lattice import STEP
 from fclub.core.plus.beliefs import TypeRules
-from fclub.core.plus.evidence import Noise
 from fclub.core.plus.fading import keep_share
-from fclub.core.plus.rounds import MixtureRound
 from fclub.core.plus.type_filter import FilterRules
 from fclub.core.plus.type_release import release_length
-from fclub.core.statistics import Packed
 from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import USER, Flag, Level, check_pair, level_named
 from fclub.privacy.mechanisms import StreamPlan, plan_stream
-from fclub.privacy.sensitivity import variances_by_entry
 from fclub.privacy.slots import SlotPlan, plan_slots
-from fclub.protocol.exchanges.releases import ExactReleases, PrivateReleases, Releases
+from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.family import (
-    SWITCHES,
-    Deviations,
-    LevelName,
-    PlusConstants,
-    PlusFamily,
-    Prior,
-    Variance,
-)
-from fclub.protocol.plus.global_server import PlusGlobal
+from fclub.protocol.plus.event_global import EventGlobal
+from fclub.protocol.plus.event_local import EventLocal
+from fclub.protocol.plus.family import SWITCHES, LevelName, PlusConstants, PlusFamily
 from fclub.protocol.plus.growing import GrowingUsers
-from fclub.protocol.plus.local_server import PlusLocal
 from fclub.protocol.plus.people import Crowd
-from fclub.protocol.plus.rules import PlusRules
+from fclub.protocol.plus.rules import StreamLimits
 from fclub.protocol.plus.slots import SlotReleases
 from fclub.protocol.plus.user_global import UserGlobal
 from fclub.protocol.plus.user_local import UserLocal
@@ -69,15 +57,9 @@ class PrivatePlusConstants(PlusConstants):
     name = "cdp-fclub-plus"
     switches: ClassVar[Mapping[str, str]] = SWITCHES | {"noise": "increments"}
 
-    variance: Variance = 0.17
-    prior: Prior = 0.7
-    exploration: Deviations = 0.5
-    margin: Annotated[
-        float, meaning("evidence from which on clusters of two servers are taken for one", "nats")
-    ] = 3.0
-    sweeps: Annotated[int, meaning("times that a detection goes through all users", least=4)] = 20
     few: Annotated[
-        int, meaning("users that a server serves from clusters; with more, it learns types", least=0)
+        int,
+        meaning("unit user: most users of a server that keeps to itself", least=0),
     ] = 64
     types: Annotated[int, meaning("types of users that all large servers learn together", least=2)] = 20
     epsilon: Epsilon = 1.0
@@ -118,12 +100,12 @@ class PrivatePlusConstants(PlusConstants):
         budget = Privacy(self.epsilon, self.delta)
         return Promise(budget, level_named(self.level), self.first_release, self.release_ratio)
 
-    def make_family(self, shape: Shape) -> StreamFamily:
+    def make_family(self, shape: Shape) -> PrivateFamily:
         return (UserFamily if self.unit == USER else StreamFamily)(self, shape)
 
 
-class StreamFamily(PlusFamily):
-    """Local servers infer soft clusters of their users, helped by streams that others have released."""
+class PrivateFamily(PlusFamily):
+    """What is released, and how, is promised."""
 
     constants: PrivatePlusConstants
 
@@ -132,91 +114,63 @@ class StreamFamily(PlusFamily):
         self.claim = constants.promise()
         self.privacy = self.claim.privacy
 
+    def ledger(self, seeded: bool, keep: bool = True) -> Ledger:
+        (budget, level), flags = self.claim[:2], FLAGS[self.claim.level.name]
+        claimed = level, budget.epsilon, budget.delta, flags, seeded
+        return Ledger(*claimed, keep=keep, unit=self.constants.unit)
+
+
+class StreamFamily(PrivateFamily):
+    """Local servers release a stream of each user, and learn types with what others have released."""
+
+    def __init__(self, constants: PrivatePlusConstants, shape: Shape) -> None:
+        super().__init__(constants, shape)
+        self.grid = constants.share
+
     @cached_property
-    def plan(self) -> StreamPlan | None:
-        """Noise and schedule of a user's stream; None where none leaves."""
+    def plan(self) -> StreamPlan:
+        """Noise and schedule of a user's stream."""
         budget = self.claim.privacy.epsilon, self.claim.privacy.delta
         first, ratio = self.claim.first_release, self.claim.release_ratio
         return plan_stream(*budget, self.domain, self.shape.dim, "increments", first, ratio)
 
     @cached_property
-    def rules(self) -> PlusRules:
-        """What all servers agree on."""
-        least = most = 0.0
-        if self.plan is not None:
-            least = self.plan.least_std**2
-            most = float(self.plan.last_std**2 / self.plan.schedule[0])
-        return PlusRules(
-            prior=np.eye(self.shape.dim) * self.shape.dim / self.constants.prior,
-            variance=self.constants.variance,
-            sweeps=self.constants.sweeps,
-            share=self.constants.share,
-            separate=self.claim.level.name == "transcript",
-            least_noise=least,
-            most_noise=most,
-            few=self.constants.few,
-            types=self.constants.types,
+    def limits(self) -> StreamLimits:
+        """What streams may look like."""
+        rules, dim = self.type_rules, self.shape.dim
+        return StreamLimits(
+            prior=np.eye(dim) * dim / rules.prior,
+            variance=rules.variance,
+            least_noise=self.plan.least_std**2,
+            most_noise=float(self.plan.last_std**2 / self.plan.schedule[0]),
         )
-
-    @property
-    def few(self) -> int:
-        """Users who are served from clusters, in which nothing fades."""
-        return 0 if self.constants.half_life > 0.0 else self.rules.few
 
     def fingerprint(self) -> dict[str, Any]:
-        agreed = {"prior": self.rules.prior.tolist(), "centre": self.domain.low, "step": STEP}
-        return asdict(self.rules) | agreed
+        noise = {"least_noise": self.limits.least_noise, "most_noise": self.limits.most_noise}
+        return super().fingerprint() | noise | {"step": STEP}
 
-    def ledger(self, seeded: bool, keep: bool = True) -> Ledger | None:
-        (budget, level), flags = self.claim[:2], FLAGS[self.claim.level.name]
-        return Ledger(level, budget.epsilon, budget.delta, flags, seeded, keep=keep)
-
-    def price(self) -> Price | None:
+    def price(self) -> Price:
         """Streams are users, who are paid for once and in full."""
-        assert self.plan is not None
         return Price(self.plan.mu, self.plan.distance)
 
-    def users(self, count: int) -> MixtureRound:
-        weight = np.full(count, 1.0 / self.constants.variance)
-        return (
-            super()
-            .users(count)
-            ._replace(exploration=self.constants.exploration, weight=weight, grid=self.plan is not None)
-        )
-
-    def local_server(self, place: Place, users: MixtureRound, live: bool) -> LocalServer:
-        return self._with_clusters(place, users, live, self.rules, self._releases(place, users.users))
-
-    def _with_clusters(
-        self, place: Place, users: MixtureRound, live: bool, rules: PlusRules, releases: Releases
-    ) -> PlusLocal:
-        clock = self.clock() if live else None
-        return PlusLocal(users, rules, self.domain, releases, place.rng, place.link, clock)
-
-    def _releases(self, place: Place, users: Packed) -> Releases:
-        assert self.plan is not None
-        if place.ledger is None:
-            return ExactReleases(users)
-        return PrivateReleases(users, self.plan, place.noise, place.ledger, place.name)
+    def local_server(self, place: Place, users: Crowd, live: bool) -> LocalServer:
+        if not self.constants.share:
+            return self._with_types(place, users, live, share=False)
+        assert place.ledger is not None
+        releases = PrivateReleases(users.users, self.plan, place.noise, place.ledger, place.name)
+        told = self.constants.type_exploration, releases, self.limits, self.domain, place.link
+        return EventLocal(users, self.type_rules, *told, self.clock() if live else None)
 
     def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
-        expected = 1.0 / np.diag(self.rules.prior)
-        noise = Noise(variances_by_entry(self.domain, self.shape.dim), expected)
-        return PlusGlobal(servers, self.rules, noise, self.constants.margin, link)
+        return EventGlobal(servers, self.limits, link)
 
 
-class UserFamily(StreamFamily):
+class UserFamily(PrivateFamily):
     """Local servers release whole users, in slots; a server with few users keeps to itself."""
-
-    constants: PrivatePlusConstants
 
     def __init__(self, constants: PrivatePlusConstants, shape: Shape) -> None:
         super().__init__(constants, shape)
         self.released_only = self.claim.level.name == "interactive"
-
-    @cached_property
-    def plan(self) -> None:
-        """No stream of a single user leaves."""
 
     @cached_property
     def slots(self) -> SlotPlan:
@@ -235,28 +189,20 @@ class UserFamily(StreamFamily):
         promised = {"level": self.claim.level.name, "slots": asdict(self.slots)}
         return super().fingerprint() | promised | {"public": asdict(self.public)}
 
-    def ledger(self, seeded: bool, keep: bool = True) -> Ledger:
-        (budget, level), flags = self.claim[:2], FLAGS[self.claim.level.name]
-        claimed = level, budget.epsilon, budget.delta, flags, seeded
-        return Ledger(*claimed, keep=keep, unit=USER)
-
     def price(self) -> Price:
         """A stream is the slots of a server."""
         distance = self.slots.mechanism.distance(self.slots.releases)
         return Price(self.slots.mu, distance)
 
-    def local_server(
-        self, place: Place, users: MixtureRound, live: bool
-    ) -> PlusLocal | UserLocal | GrowingUsers:
-        """With few users sums as noisy as these are of no use: the server learns clusters, alone.
+    def local_server(self, place: Place, users: Crowd, live: bool) -> LocalServer:
+        """With few users sums as noisy as these are of no use: the server learns types, alone.
 
         Where everybody is served from own data and released values only, it cannot learn any.
         """
-        crowd, few = Crowd(users.users, users.squares), self.few
-        if self.released_only or len(crowd.squares) > few:
-            return self._with_slots(place, crowd, self.clock() if live else None)
-        silent, releases = replace(self.rules, share=False), ExactReleases(users.users)
-        alone = self._with_clusters(place, users, live, silent, releases)
+        few = 0 if self.constants.half_life > 0.0 else self.constants.few
+        if self.released_only or len(users.squares) > few:
+            return self._with_slots(place, users, self.clock() if live else None)
+        alone = self._with_types(place, users, live, share=False)
         if not live:
             return alone
         return GrowingUsers(
@@ -265,7 +211,7 @@ class UserFamily(StreamFamily):
 
     def _with_slots(self, place: Place, crowd: Crowd, clock: GeometricClock | None) -> UserLocal:
         """Its own clock, if any, starts from the present count."""
-        rules, slots = TypeRules(types=self.rules.types, dim=self.shape.dim), None
+        rules, slots = TypeRules(types=self.constants.types, dim=self.shape.dim), None
         if self.constants.share and place.ledger is not None:
             slots = SlotReleases(self.slots, self.public, place.noise, place.ledger, place.name)
         told = self.constants.type_exploration, self.public, slots, self.released_only

@@ -1,4 +1,4 @@
-"""Constants that the servers of the plus policies agree on."""
+"""What servers take for streams of users."""
 
 from __future__ import annotations
 
@@ -8,25 +8,14 @@ from fclub.core.types import Matrix
 
 
 @dataclass(frozen=True)
-class PlusRules:
-    """Constants of the mixture: `variance` of a reward, prior precision, Gibbs sweeps.
+class StreamLimits:
+    """`variance` of a reward and prior precision, and what noise there may be.
 
-    `share` off makes a server that reports nothing. `separate` reports every user as a cluster of its
-    own, so that the partition tells nothing. Released statistics carry noise of variance at least
-    `least_noise`, and at most `most_noise` for each of their observations. A server with more users
-    than `few` learns `types` instead of clusters.
+    Released statistics carry noise of variance at least `least_noise`, and at most `most_noise` for
+    each of their observations.
     """
 
     prior: Matrix
     variance: float
-    sweeps: int
-    share: bool = True
-    separate: bool = False
-    least_noise: float = 0.0
-    most_noise: float = 0.0
-    few: int = 64
-    types: int = 20
-
-    @property
-    def dim(self) -> int:
-        return len(self.prior)
+    least_noise: float
+    most_noise: float

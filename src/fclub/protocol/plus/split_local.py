@@ -33,7 +33,7 @@ from fclub.core.types import Floats, Indices
 from fclub.errors import InvalidMessage
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.link import Uplink
-from fclub.protocol.messages import Message
+from fclub.protocol.messages import Message, PhaseStart
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.split_hub import Splitter
@@ -51,8 +51,14 @@ from fclub.protocol.plus.type_messages import to_bytes
 from fclub.protocol.seam import TYPE, LocalOverview, State, part_known
 
 OFTEN = 16.0
-"""Visits, as a mean over users, from which on a server takes part in every phase of a simulation, and
-before in every second one: a phase looks at all users."""
+"""Visits, as a mean over users, from which on a server takes part in every phase of a simulation."""
+
+GROWTH = 1.3
+"""How much a server's observations have to grow before that: a phase looks at all users."""
+
+
+OWN_USERS, OTHERS = range(2)
+"""Numbers under which a server that decides alone keeps sums."""
 
 
 class SplitLocal(TypeLocal):
@@ -110,21 +116,32 @@ class SplitLocal(TypeLocal):
     @property
     def group_of(self) -> Indices:
         labels = self.labels.astype(np.int64)
-        return labels if self.ids else -1 - labels
+        return labels if self.share and self.ids else -1 - labels
 
     @property
     def ids(self) -> list[int]:
         return [*self.types] if self.share and self.sums.scalars[VISITS] else []
 
-    def _takes_part_in(self, phase: int) -> bool:
-        return phase % 2 == 0 or self.observations >= OFTEN * len(self.labels)
+    def _takes_part(self) -> bool:
+        """Before `OFTEN` it waits until there is `GROWTH` times as much as it learned from last."""
+        often = self.observations >= OFTEN * len(self.labels)
+        return often or self.observations >= GROWTH * self.sums.scalars[VISITS]
+
+    @property
+    def has_begun(self) -> bool:
+        """Fewer observations than features say too little."""
+        return super().has_begun and self.observations >= self.rules.dim
 
     def _new_pass(self) -> Pass:
         self._adding = SplitSums.zeros(len(self.types), self.rules.dim)
         return Pass(self._adding.sums)
 
     def _adder(self, sums: TypeSums) -> Callable[[Known, Indices], None]:
-        beliefs, model, adding = self.beliefs, self.learned, self._adding
+        return self._add_to(self._adding)
+
+    def _add_to(self, adding: SplitSums) -> Callable[[Known, Indices], None]:
+        """Adds users to these sums by the types that are believed in now."""
+        beliefs, model = self.beliefs, self.learned
         told = beliefs.centres, beliefs.within, beliefs.own, half_columns(self.halves)
         ids = np.array(self.types)
         return lambda known, labels: sum_splits(model, known, *told, ids, labels, adding)
@@ -143,14 +160,27 @@ class SplitLocal(TypeLocal):
 
     def _move(self) -> None:
         if self.alone is not None:
-            self.alone.learn(0, self.version, self.types, self.candidates, self.splits)
-            self.alone.decide()
-            told = self.alone.version, tuple(self.alone.ids), tuple(self.alone.candidates)
-            nothing = SplitSums.zeros(self.alone.types, self.rules.dim)
-            self._set_types(*told, self.alone.known[0], nothing)
-            self._fresh = self.alone.fresh
+            self._decide(self.alone)
         fresh, self._fresh = self._fresh, {}
         self._move_types(fresh)
+
+    def _decide(self, types: Splitter) -> None:
+        """What the global server does where servers share their sums."""
+        outside, own = self._outside_sums(), (self.version, self.types, self.candidates)
+        types.learn(OWN_USERS, *own, self.splits)
+        if outside is None:
+            types.forget(OTHERS)
+        else:
+            types.learn(OTHERS, *own, outside)
+        types.decide()
+        others = types.known.get(OTHERS, SplitSums.zeros(types.types, self.rules.dim))
+        told = types.version, tuple(types.ids), tuple(types.candidates)
+        self._set_types(*told, types.known[OWN_USERS], others)
+        self._fresh = types.fresh
+
+    def _outside_sums(self) -> SplitSums | None:
+        """What is known of users elsewhere, if anything."""
+        return None
 
     def _set_types(
         self,
@@ -192,10 +222,14 @@ class SplitLocal(TypeLocal):
         return self.people.add(self.types[int(np.argmax(self.beliefs.users))])
 
     def receive(self, message: Message) -> None:
-        if isinstance(message, TypeNews):
-            self._adopt_types(message)
-        else:
-            super().receive(message)
+        match message:
+            case TypeNews():
+                self._adopt_types(message)
+            case PhaseStart() if self.clock is None:
+                if not self.phase or (self.has_begun and self._takes_part()):
+                    self._begin_phase(message.phase)
+            case _:
+                raise InvalidMessage(f"a server of types does not take a {type(message).__name__}")
 
     def _adopt_types(self, message: TypeNews) -> None:
         """Move types by the sums of all servers, and send the next ones.
@@ -220,8 +254,13 @@ class SplitLocal(TypeLocal):
         self._fresh = dict(zip(message.fresh, starts, strict=True))
         self._step_on()
 
+    def _sent(self) -> Floats:
+        """Observations by type that others know of."""
+        sent: Floats = np.rint(self.sums.visits) * bool(self.ids)
+        return sent
+
     def overview(self) -> list[LocalOverview]:
-        told, beliefs = bool(self.ids), self.beliefs
+        told, beliefs, sent = self.share and bool(self.ids), self.beliefs, self._sent()
         users, own = self.people.count() if self.clock is None else self.people.members
         weights = (beliefs.users + 1.0) / (beliefs.users + 1.0).sum()
         return [
@@ -231,7 +270,7 @@ class SplitLocal(TypeLocal):
                 users=int(users[k]),
                 own=int(own[k]),
                 others=round(float(self.others.visits[place])),
-                waiting=max(int(own[k] - told * np.rint(self.sums.visits[place])), 0),
+                waiting=max(int(own[k] - sent[place]), 0),
                 shared_by=1 + self.sharing,
                 kind=TYPE,
                 weight=float(weights[place]),

@@ -17,11 +17,10 @@ from fclub.core.plus.beliefs import (
 )
 from fclub.core.plus.type_sums import VISITS, Known, TypeSums, inform, know_users, sum_types
 from fclub.core.types import Indices, Vector
-from fclub.errors import CannotReplace, InvalidMessage
+from fclub.errors import CannotReplace
 from fclub.privacy.ledger import Stream
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.link import Uplink
-from fclub.protocol.messages import Message, PhaseStart
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.type_serving import TypeServing
@@ -67,9 +66,9 @@ class TypeLocal(TypeServing):
     In a phase the server works out what each user's data say, and then, EXCHANGES times, adds users up
     by type, sends the sums, and moves its types by the sums of all servers. The population, the spread
     within types and the variance of rewards move at the end of a phase. A server that does not `share`
-    does the same with its own sums. In a simulation it takes part in every second phase, for its costs
-    grow with all users: in the first, so that the global server knows it, and then from FIRST_PHASE on.
-    With a clock of its own it begins phases itself, as a live server does.
+    does the same with its own sums. In a simulation it takes part in the first phase, so that the
+    global server knows it, and in others from FIRST_PHASE on. With a clock of its own it begins phases
+    itself, as a live server does.
 
     With `in_parts` whoever runs it has users added up beside serving, so many at a time: each is added
     with the data that it has when its part is taken. Otherwise all are added at once, which gives the
@@ -182,17 +181,6 @@ class TypeLocal(TypeServing):
         assert self.clock is not None
         self.clock.advance(self.observations)
         self._begin_phase(self.clock.phase)
-
-    def receive(self, message: Message) -> None:
-        match message:
-            case PhaseStart() if self.clock is None:
-                if self._takes_part_in(message.phase) and (self.has_begun or not self.phase):
-                    self._begin_phase(message.phase)
-            case _:
-                raise InvalidMessage(f"a server of types does not take a {type(message).__name__}")
-
-    def _takes_part_in(self, phase: int) -> bool:
-        return phase % 2 == 0
 
     def _begin_phase(self, phase: int) -> None:
         """Ask the others in every step, or go through all steps alone; after no answer, first alone.

@@ -13,8 +13,7 @@ from fclub.config import Delta, Epsilon, Privacy
 from fclub.core import pooled
 from fclub.core.lattice import STEP
 from fclub.core.packing import flatten, rebuild
-from fclub.core.plus.rounds import MixtureRound
-from fclub.core.pooled import PooledRound, Visitors
+from fclub.core.pooled import Gaussians, PooledRound, Visitors
 from fclub.core.statistics import Packed
 from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
@@ -28,12 +27,19 @@ from fclub.protocol.federation import Federation
 from fclub.protocol.learners.pooled import Pooled, PooledRules
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.family import Deviations, LevelName, Prior, Variance
+from fclub.protocol.plus.family import LevelName
 from fclub.protocol.seam import Constants, Place, Price, Shape
 from fclub.protocol.servers import GlobalServer, LocalServer
 
 FLAGS = {"cdp": (Flag.RAW_CHOICES,), "transcript": (Flag.RAW_CHOICES,), "interactive": ()}
 """What each level leaves to raw data: there is no partition, and counts decide about releases."""
+
+
+Variance = Annotated[float, meaning("variance of a reward around its mean", "squared reward", above=0)]
+Prior = Annotated[float, meaning("expected squared norm of a user's centred vector", above=0)]
+Deviations = Annotated[
+    float, meaning("posterior deviations that are added to an item's score", least=0)
+]
 
 
 class PooledConstants(Constants):
@@ -114,9 +120,9 @@ class PooledFamily:
     def users(self, count: int) -> Visitors:
         return Visitors(np.zeros(count, dtype=np.int64))
 
-    def _model(self) -> MixtureRound:
+    def _model(self) -> Gaussians:
         d, weight = self.shape.dim, 1.0 / self.constants.variance
-        return MixtureRound(
+        return Gaussians(
             users=Packed.zeros(1, d),
             covariance=np.zeros((1, d, d)),
             vector=np.zeros((1, d)),
@@ -126,7 +132,6 @@ class PooledFamily:
             exploration=self.constants.exploration,
             weight=np.full(1, 0.0 if self.rules.released_only else weight),
             centre=CENTRE if self.domain.constant is not None else 0.0,
-            grid=True,
             constant=self.domain.constant or 0.0,
         )
 

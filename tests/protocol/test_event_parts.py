@@ -1,0 +1,226 @@
+"""Streams beside serving: whatever happens meanwhile, nothing is lost, released or told twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.protocol.alone import DIM, HALF, USERS, Alone
+
+from fclub.errors import CannotReplace
+from fclub.protocol.plus import event_local, type_local
+from fclub.protocol.plus.messages import Digest, Share, Shares
+from fclub.protocol.plus.type_local import TypeLocal
+from fclub.protocol.seam import Beginning
+
+LEVELS = ["cdp", "transcript"]
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_local, "RELEASES", 2)
+    monkeypatch.setattr(type_local, "PART", 5)
+
+
+def alone(level: str = "transcript", in_parts: bool = True) -> Alone:
+    rule: dict[str, Any] = {"unit": "event", "first_release": 3, "release_ratio": 1.5}
+    return Alone("cdp-fclub-plus", in_parts, level=level, **rule)
+
+
+def releasing() -> Alone:
+    """Some of what is due was released, and nothing of it was sent."""
+    one = alone()
+    while not one.server.unsent:
+        one.work_on()
+        one.server.part()()
+        if not one.server.unsent:
+            one.finish()
+    assert one.server.busy
+    return one
+
+
+def item(one: Alone) -> np.ndarray:
+    return np.append(one.rng.uniform(-0.4, 0.4, DIM - 1), HALF)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_parts_give_the_same_bits_as_all_at_once(level: str) -> None:
+    """Both servers send the same bytes for the same price, too."""
+    one, other = alone(level), alone(level, in_parts=False)
+    for each in (one, other):
+        each.visit(200)
+    assert one.same_as(other)
+    assert one.link.sent == other.link.sent
+    assert len(one.link.sent) > 3
+    assert one.ledger.events == other.ledger.events
+    assert len(one.ledger.events) > 10
+    assert one.noise.bit_generator.state == other.noise.bit_generator.state
+
+
+@pytest.mark.parametrize("parts", range(9))
+def test_a_server_is_restored_between_any_two_parts(parts: int) -> None:
+    first = alone()
+    first.visit(30)
+    first.work_on()
+    for _ in range(parts):
+        first.do_parts(1)
+        first.observe(3)
+    second = alone().twin_of(first)
+    assert first.same_as(second)
+    assert first.server.busy == second.server.busy
+    sent = len(first.link.sent)
+    for each in (first, second):
+        each.finish()
+        each.visit(60)
+    assert first.same_as(second)
+    assert first.link.sent[sent:] == second.link.sent
+
+
+def test_who_is_forgotten_meanwhile_leaves_no_trace() -> None:
+    """Neither while others release nor while users are added up."""
+    one = releasing()
+    one.server.forget(3)
+    one.finish()
+    number = one.server.numbers[3]
+    assert number == USERS
+    assert one.server.releases.released.counts[3] == 0
+    assert not one.server.users.gram[3].any()
+    one.work_on()
+    while one.server._releasing >= 0:
+        one.server.part()()
+    one.server.forget(4)
+    one.finish()
+    assert not one.server.users.gram[4].any()
+    assert not one.server.busy
+    one.visit(200)
+    assert one.server.told[number] == one.server.releases.released.counts[3] > 0
+
+
+def test_who_told_nothing_has_nothing_to_take_back() -> None:
+    one = alone()
+    one.observe(3)
+    assert one.server.forget(3) == 0
+    one.visit(60)
+    released = int(one.server.releases.released.counts[3])
+    assert one.server.forget(3) == released > 0
+
+
+def guest(one: Alone, number: int, servers: int = 1) -> Shares:
+    """What a server hears of another one that has released one user."""
+    digests = [message for message in one.link.sent if isinstance(message, Digest) and message.news]
+    entry = digests[-1].news[0]
+    return Shares(9, servers, (number,), (Share(number, entry.statistics, entry.noise),))
+
+
+@pytest.mark.parametrize("releasing_now", [False, True])
+def test_an_answer_that_comes_meanwhile_counts_at_once(releasing_now: bool) -> None:
+    one = alone()
+    one.visit(60)
+    one.work_on()
+    while not releasing_now and one.server._releasing >= 0:
+        one.do_parts(1)
+    one.server.receive(guest(one, 5, servers=3))
+    twin = alone().twin_of(one)
+    one.link.deaf = twin.link.deaf = True
+    for each in (one, twin):
+        each.finish()
+        assert each.server.sharing == 3
+        assert each.server.others.users.sum() == pytest.approx(1.0)
+        assert sum(row.others for row in each.server.overview()) > 0
+    assert one.same_as(twin)
+    one.server.receive(Shares(10, 0, (), ()))
+    one.visit(30)
+    assert one.server.others.users.sum() == 0.0
+
+
+def test_nothing_else_is_due_while_a_phase_is_under_way() -> None:
+    one = releasing()
+    phase = one.server.clock.phase
+    while one.server.observations < one.server.clock.next_start:
+        one.observe(2)
+    assert one.server.due() is None
+    one.finish()
+    assert one.server.clock.phase == phase
+    assert one.server.due() is not None
+
+
+def test_who_is_paused_meanwhile_releases_nothing() -> None:
+    one = alone()
+    one.visit(40)
+    one.work_on()
+    sent, drawn = len(one.link.sent), one.noise.bit_generator.state
+    one.server.pause()
+    one.finish()
+    assert len(one.link.sent) == sent
+    assert one.noise.bit_generator.state == drawn
+    one.server.go_on()
+    assert not one.server.busy
+    one.visit(40)
+    assert len(one.link.sent) > sent
+
+
+def test_what_was_released_before_a_pause_is_sent_when_a_session_begins() -> None:
+    """Until then no reward can be replaced: it may be in what was released."""
+    one = releasing()
+    server, sent = one.server, len(one.link.sent)
+    steps = server.releases.state()["steps"].copy()
+    server.pause()
+    one.finish()
+    assert not server.busy
+    assert len(one.link.sent) == sent
+    assert np.array_equal(server.releases.state()["steps"], steps), "nothing more was released"
+    before = server.users.moment.copy()
+    twin = alone().twin_of(one)
+    for each in (one, twin):
+        with pytest.raises(CannotReplace, match="about to be sent"):
+            each.server.replace(0, item(one), 1.0, 0.0)
+    assert np.array_equal(server.users.moment, before)
+    server.begin(Beginning())
+    assert len(one.link.sent) == sent + 1
+    assert sum(server.told.values()) == server.releases.released.counts.sum()
+    server.replace(0, item(one), 1.0, 0.0)
+    assert not np.array_equal(server.users.moment, before)
+
+
+def test_each_observation_is_released_once_if_users_come_between_releases() -> None:
+    one = releasing()
+    for row in range(USERS):
+        one.observe(row)
+    one.finish()
+    one.visit(60)
+    events = int(np.sum([event.observations for event in one.ledger.events]))
+    covered = one.server.releases.state()["covered.counts"]
+    assert events == covered.sum()
+    assert (covered <= one.server.counts).all()
+    assert one.hub.reported == events
+    assert one.server.waiting == one.server.observations - events
+
+
+def test_what_is_withheld_is_never_released() -> None:
+    one = alone()
+    for _ in range(6):
+        one.server.withhold(2, item(one), 1.0)
+    one.visit(12)
+    assert one.server.releases.closed == 6
+    assert one.server.releases.released.counts[2] == 0
+
+
+def test_an_old_store_closes_its_streams_between_two_releases() -> None:
+    one = releasing()
+    one.server.begin(Beginning(local_old=True))
+    assert one.server.releases.closed == one.server.observations
+    one.finish()
+    assert one.server.releases.released.counts.sum() == 0
+
+
+def test_who_grows_meanwhile_releases_whole_users_from_then_on() -> None:
+    one = Alone("cdp-fclub-plus", few=USERS)
+    one.visit(40)
+    one.work_on()
+    one.server.add_user()
+    assert isinstance(one.server.server, TypeLocal)
+    assert one.server.server.in_parts
+    assert not one.server.busy
+    one.visit(60)
+    assert int(one.server.counts.sum()) == one.server.server.observations
