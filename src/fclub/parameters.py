@@ -274,12 +274,14 @@ class Parameters:
     def get_params(self) -> dict[str, Parameter]:
         return {name: getattr(self, name) for name in self.parameters}
 
-    def _changed(self) -> str:
-        given = {key: value for key, value in self.get_params().items() if value != self.defaults[key]}
-        return ", ".join(f"{key}={value!r}" for key, value in given.items())
-
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._changed()})"
+        return f"{type(self).__name__}({changed(self)})"
+
+
+def changed(one: Parameters) -> str:
+    """Parameters that are not at their defaults, as a constructor takes them."""
+    given = {key: value for key, value in one.get_params().items() if value != one.defaults[key]}
+    return ", ".join(f"{key}={value!r}" for key, value in given.items())
 
 
 def _declared(cls: type[Parameters]) -> dict[str, Row]:

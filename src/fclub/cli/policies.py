@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fclub.cli.parameters import complete_policy
-from fclub.policies.base import Policy
+from fclub.policies.base import Policy, summary_of
 from fclub.policies.registry import POLICIES, find_policy
 
 app = typer.Typer(add_completion=False)
@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False)
 def _described(kind: type[Policy]) -> dict[str, Any]:
     rows = kind.parameters.values()
     return {
-        "summary": kind.summary(),
+        "summary": summary_of(kind),
         "switches": dict(kind.switches),
         "parameters": dict(kind.defaults),
         "meanings": {r.name: {"meaning": r.meaning, "unit": r.unit, "values": r.allowed} for r in rows},
@@ -40,7 +40,7 @@ def _all() -> Table:
 
 def _in_words(kind: type[Policy]) -> str:
     switches = ", ".join(f"{key} {value}" for key, value in kind.switches.items())
-    return f"{kind.summary()}\n{switches}".rstrip()
+    return f"{summary_of(kind)}\n{switches}".rstrip()
 
 
 def _defaults(kind: type[Policy]) -> str:
@@ -48,7 +48,7 @@ def _defaults(kind: type[Policy]) -> str:
 
 
 def _one(kind: type[Policy]) -> Table:
-    table = Table(title=kind.summary(), box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table = Table(title=summary_of(kind), box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for column in ("parameter", "default", "values", "meaning"):
         table.add_column(column, no_wrap=column in ("parameter", "default"))
     for row in kind.parameters.values():

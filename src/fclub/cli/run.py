@@ -17,6 +17,7 @@ from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
 from fclub.experiments.run.results import Results
 from fclub.experiments.run.runner import BACKENDS
 from fclub.experiments.run.runner import run as run_experiment
+from fclub.policies.base import is_compared
 from fclub.policies.registry import POLICIES
 
 app = typer.Typer(add_completion=False)
@@ -71,7 +72,7 @@ def run(
         k: v for k, v in (sizes | {"placement": placement}).items() if v is not None
     }
     budget = {k: v for k, v in (("epsilon", epsilon), ("delta", delta)) if v is not None}
-    names = policy or [name for name, entry in POLICIES.items() if entry.compared()]
+    names = policy or [name for name, entry in POLICIES.items() if is_compared(entry)]
     world, own = parameters.parse_parameters(set_, names, env)
     environment = Setting.of(env, given | world)
     experiment = build(names, environment, rounds, tuple(range(seed, seed + seeds)), budget, own)

@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.random import SeedSequence
@@ -16,7 +16,7 @@ from fclub.core.inputs import as_features, as_items, as_reward
 from fclub.core.packing import flatten, rebuild
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidSetting, NotStarted, UnknownUser
-from fclub.parameters import Parameters
+from fclub.parameters import Parameters, changed
 from fclub.protocol.link import Communications
 from fclub.protocol.seam import Kernels, State
 
@@ -64,16 +64,6 @@ class Policy(Parameters, ABC):
         if "name" not in vars(cls):
             cls.name = cls.__name__.lower()
 
-    @classmethod
-    def summary(cls) -> str:
-        """What it is, in a line."""
-        return (cls.__doc__ or "").strip().partition("\n")[0].rstrip(".")
-
-    @classmethod
-    def compared(cls) -> bool:
-        """Whether it is run where nobody names policies."""
-        return not (cls.oracle or cls.catalogue or cls.rival)
-
     def __init__(self, **parameters: Any) -> None:
         super().__init__(**parameters)
         self._problem: Problem | None = None
@@ -84,7 +74,7 @@ class Policy(Parameters, ABC):
         self.observations = 0
 
     def __repr__(self) -> str:
-        return f"<{self.name} {self._changed()}".rstrip() + ">"
+        return f"<{self.name} {changed(self)}".rstrip() + ">"
 
     @property
     def problem(self) -> Problem:
@@ -131,24 +121,16 @@ class Policy(Parameters, ABC):
 
     def recommend(self, user: int, items: object) -> int:
         """The index of the item to show to this user; changes nothing."""
-        return self._recommend(self._check_user(user), as_items(items, self.problem.dim))
+        return self._recommend(_as_user(user, self.problem.users), as_items(items, self.problem.dim))
 
     def update(self, user: int, x: object, reward: object) -> None:
         """Learn that this user rewarded the item with features x."""
-        row = self._check_user(user)
+        row = _as_user(user, self.problem.users)
         features = as_features(x, self.problem.dim)
         y = as_reward(reward, *self.problem.reward_range)
         self._update(row, features, y)
         self.observations += 1
         self.after_round()
-
-    def _check_user(self, user: object) -> int:
-        users = self.problem.users
-        if isinstance(user, bool) or not isinstance(user, int | np.integer):
-            raise UnknownUser(f"a user is a whole number, got {user!r}", user)
-        if not 0 <= user < users:
-            raise UnknownUser(f"there is no user {user}, only 0 to {users - 1}", user)
-        return int(user)
 
     @property
     def communications(self) -> Communications:
@@ -249,6 +231,24 @@ class Policy(Parameters, ABC):
         return policy
 
 
+def summary_of(kind: type[Policy]) -> str:
+    """What such a policy is, in a line."""
+    return (kind.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+
+
+def is_compared(kind: type[Policy]) -> bool:
+    """Whether such a policy is run where nobody names policies."""
+    return not (kind.oracle or kind.catalogue or kind.rival)
+
+
+def _as_user(user: object, users: int) -> int:
+    if isinstance(user, bool) or not isinstance(user, int | np.integer):
+        raise UnknownUser(f"a user is a whole number, got {user!r}", user)
+    if not 0 <= user < users:
+        raise UnknownUser(f"there is no user {user}, only 0 to {users - 1}", user)
+    return int(user)
+
+
 Arrays = TypeVar("Arrays")
 """The named tuple that is the whole state of a policy."""
 
@@ -278,19 +278,19 @@ class KernelPolicy(Policy, Generic[Arrays]):
         return self._state
 
     def state(self) -> State:
-        drawn = {name: source.bit_generator.state for name, source in self._generators.items()}
+        drawn = {name: source.bit_generator.state for name, source in _generators(self._state).items()}
         return flatten(self._state), drawn
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self._state = rebuild(self._state, arrays)
-        for name, source in self._generators.items():
+        for name, source in _generators(self._state).items():
             source.bit_generator.state = values[name]
 
-    @property
-    def _generators(self) -> dict[str, np.random.Generator]:
-        """Where its own draws come from, if it has any."""
-        fields = cast("Any", self._state)._asdict().items()
-        return {name: value for name, value in fields if isinstance(value, np.random.Generator)}
+
+def _generators(state: Any) -> dict[str, np.random.Generator]:
+    """Where a policy's own draws come from, if it has any."""
+    fields = state._asdict().items()
+    return {name: value for name, value in fields if isinstance(value, np.random.Generator)}
 
 
 @dataclass(frozen=True)

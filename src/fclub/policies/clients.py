@@ -17,6 +17,7 @@ Scores are xᵀθ̂ + β‖x‖ in the norm of V⁻¹; β is one tuned constant 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import log
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -150,9 +151,9 @@ class ClientPolicy(KernelPolicy[Clients]):
     ridge: Ridge = 1.0
     exploration: Bonus = 0.2
 
+    @abstractmethod
     def _triggers(self) -> tuple[float, float]:
         """`up` and `down`."""
-        raise NotImplementedError
 
     def _begin(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> Clients:
         n, d = problem.users, problem.dim

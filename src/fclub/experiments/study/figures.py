@@ -16,6 +16,7 @@ from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
 from fclub.experiments.study.advice import ALONE
 from fclub.experiments.study.study import Figure, Panel
 from fclub.parameters import Parameter
+from fclub.policies.base import is_compared
 from fclub.policies.presets import PRESETS
 from fclub.policies.registry import POLICIES, find_policy
 
@@ -36,7 +37,7 @@ class Scale:
 
 def compared() -> list[str]:
     """Every policy that does not know the true clusters."""
-    return [name for name, entry in POLICIES.items() if entry.compared()]
+    return [name for name, entry in POLICIES.items() if is_compared(entry)]
 
 
 def private(name: str) -> bool:
