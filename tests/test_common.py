@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import fclub
-from fclub.checks import check_environment, check_policy
+from fclub.checks import check_environment, check_family, check_policy
 from fclub.environments.base import Environment, Outcome
 from fclub.policies.registry import POLICIES, make_policy
+from fclub.protocol.families import FAMILIES
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -134,3 +135,8 @@ def test_a_started_policy_is_not_touched() -> None:
     check_policy(policy, rounds=5)
     assert vars(policy).keys() == before.keys()
     assert policy._problem is None
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_family(name: str) -> None:
+    check_family(FAMILIES[name](), rounds=60)

@@ -1,4 +1,4 @@
-"""Public conformance checks: what every policy and every environment must do, ours or yours.
+"""Public conformance checks: what policies, families and environments must do, ours or yours.
 
 >>> from fclub import make_policy
 >>> from fclub.checks import check_policy
@@ -23,6 +23,8 @@ from fclub.core.types import Matrix
 from fclub.environments.base import Environment, Outcome
 from fclub.environments.registry import make_environment
 from fclub.errors import (
+    CannotForget,
+    CannotReplace,
     EmptyItems,
     InvalidFeatures,
     InvalidFile,
@@ -32,12 +34,18 @@ from fclub.errors import (
     UnknownUser,
 )
 from fclub.policies.base import Policy
+from fclub.policies.federated import policy_of
+from fclub.privacy.noise import NoNoise, SeededNoise
+from fclub.protocol.link import InProcessLink
+from fclub.protocol.seam import Constants, LocalServer, Place, Shape
 from fclub.simulation.loop import simulate
 
-__all__ = ["check_environment", "check_policy"]
+__all__ = ["check_environment", "check_family", "check_policy"]
 
 Step = tuple[int, Matrix, int, Outcome]
 Call = tuple[type[InvalidInput], Any, tuple[Any, ...]]
+Visit = tuple[int, int, Matrix, float]
+"""Server, row of the user there, items, and the reward of whatever is shown."""
 
 
 def small_environment() -> Environment:
@@ -247,6 +255,162 @@ def expect(condition: bool, message: str) -> None:
     """An assertion that `python -O` keeps."""
     if not condition:
         raise AssertionError(message)
+
+
+class _Live:
+    """Two live local servers of a family, which work in parts, and their global server."""
+
+    def __init__(self, row: Constants, shape: Shape) -> None:
+        family, self.rng = row.make_family(shape), np.random.default_rng(1)
+        noise = NoNoise() if family.privacy is None else SeededNoise(self.rng)
+        link, self.ledger = InProcessLink(family.decode), family.ledger(seeded=True)
+        self.servers = {}
+        for number in range(2):
+            own = np.random.default_rng(number)
+            place = Place(str(number), link.uplink(number), noise, self.ledger, own)
+            self.servers[number] = family.local_server(place, family.users(0), live=True)
+            self.servers[number].in_parts = True
+        self.hub = family.global_server([0, 1], link)
+        link.connect(self.hub, self.servers)
+
+    def play(self, visits: list[Visit]) -> list[int]:
+        """Rows are users; a user who has not come before is added."""
+        shown = []
+        for number, row, items, reward in visits:
+            server = self.servers[number]
+            while len(server.counts) <= row:
+                server.add_user()
+            shown.append(server.recommend(row, items))
+            server.observe(row, items[shown[-1]], reward)
+            self._work(server)
+        return shown
+
+    def _work(self, server: LocalServer) -> None:
+        begin = server.due()
+        if begin is not None:
+            begin()
+        for one in self.servers.values():
+            while one.busy:
+                one.part()()
+        self.hub.advance(overdue=True)
+
+    def state(self) -> dict[str, Any]:
+        parts = {f"server{number}": one.state() for number, one in self.servers.items()}
+        return {**parts, "hub": self.hub.state()}
+
+    def restored(self, row: Constants, shape: Shape) -> _Live:
+        """Another one that continues from a copy of this one's state."""
+        again, saved = _Live(row, shape), copy.deepcopy(self.state())
+        for number, server in again.servers.items():
+            server.restore(*saved[f"server{number}"])
+        again.hub.restore(*saved["hub"])
+        again.rng.bit_generator.state = self.rng.bit_generator.state
+        if again.ledger is not None and self.ledger is not None:
+            again.ledger.restore(copy.deepcopy(self.ledger.events))
+        return again
+
+
+def check_family(row: Constants, environment: Environment | None = None, *, rounds: int = 120) -> None:
+    """Run every check of a row of the table of families, or of a learner of your own.
+
+    It is simulated as any policy. Live servers of it replay to the same bits, continue from what was
+    saved, and forget and replace, or refuse to by name.
+
+    >>> from fclub.checks import check_family
+    >>> from fclub.protocol.families import FAMILIES
+    >>> check_family(FAMILIES["homo-dc"](), rounds=50)
+    """
+    environment = environment or small_environment()
+    policy = policy_of(type(row))(**row.get_params())
+    check_policy(policy, environment, rounds=rounds)
+    problem = environment.problem
+    shape = Shape(problem.dim, problem.users, problem.constant, problem.users, 2)
+    visits = _live_visits(environment, rounds)
+    check_replay(row, shape, visits)
+    check_continuing(row, shape, visits)
+    check_forgetting(row, shape, visits)
+    check_replacing(row, shape, visits)
+
+
+def _live_visits(environment: Environment, rounds: int) -> list[Visit]:
+    """Users by server and row; rewards that do not depend on what is shown."""
+    rows: dict[int, tuple[int, int]] = {}
+    rng, found = np.random.default_rng(2), []
+    environment.start(1)
+    for _ in range(rounds):
+        user, items = environment.visit()
+        environment.feedback(0)
+        number = int(environment.server_of[user]) % 2
+        if user not in rows:
+            rows[user] = number, sum(server == number for server, _ in rows.values())
+        found.append((*rows[user], np.asarray(items, dtype=np.float64), float(rng.integers(2))))
+    return found
+
+
+def _expect_same(first: _Live, second: _Live, what: str) -> None:
+    """Bit by bit, whatever is in the states."""
+    try:
+        np.testing.assert_equal(first.state(), second.state())
+    except AssertionError as error:
+        raise AssertionError(f"{what}: {error}") from None
+
+
+def check_replay(row: Constants, shape: Shape, visits: list[Visit]) -> None:
+    """The same visits give the same bits, as when a log is replayed."""
+    first, second = _Live(row, shape), _Live(row, shape)
+    expect(first.play(visits) == second.play(visits), "the same visits were shown other items")
+    _expect_same(first, second, "the same visits gave another state")
+
+
+def check_continuing(row: Constants, shape: Shape, visits: list[Visit]) -> None:
+    """Servers that were saved and restored halfway continue identically."""
+    half, first = len(visits) // 2, _Live(row, shape)
+    first.play(visits[:half])
+    second = first.restored(row, shape)
+    _expect_same(first, second, "restoring gave another state")
+    expect(first.play(visits[half:]) == second.play(visits[half:]), "restored servers choose otherwise")
+    _expect_same(first, second, "restored servers continue otherwise")
+
+
+def check_forgetting(row: Constants, shape: Shape, visits: list[Visit]) -> None:
+    """A forgotten user leaves an empty row and the others as they were; or it is refused by name."""
+    live = _Live(row, shape)
+    live.play(visits)
+    server, before = live.servers[visits[0][0]], copy.deepcopy(live.state())
+    user, others = visits[0][1], range(len(live.servers[visits[0][0]].counts))
+    stored = {one: server.stored(one) for one in others if one != user}
+    try:
+        server.forget(user)
+    except CannotForget:
+        np.testing.assert_equal(live.state(), before, "a refusal to forget has changed the state")
+        return
+    left, reason = server.stored(user), "forgetting has changed what is known of others"
+    empty = left.count == 0 and not left.gram.any() and not left.moment.any()
+    expect(empty and int(server.counts[user]) == 0, "something is left of a forgotten user")
+    for one, known in stored.items():
+        np.testing.assert_equal(server.stored(one).gram, known.gram, reason)
+        np.testing.assert_equal(server.stored(one).moment, known.moment, reason)
+    live.play([visit for visit in visits if visit[:2] != (visits[0][0], user)])
+
+
+def check_replacing(row: Constants, shape: Shape, visits: list[Visit]) -> None:
+    """A reward that takes the place of another counts as if it had come first; or it is refused."""
+    number, user, items, _ = visits[0]
+    changed, right = _Live(row, shape), _Live(row, shape)
+    for live, reward in ((changed, 0.0), (right, 1.0)):
+        while len(live.servers[number].counts) <= user:
+            live.servers[number].add_user()
+        live.servers[number].observe(user, items[0], reward)
+    before = copy.deepcopy(changed.state())
+    try:
+        changed.servers[number].replace(user, items[0], 0.0, 1.0)
+    except CannotReplace:
+        np.testing.assert_equal(changed.state(), before, "a refusal to replace has changed the state")
+        return
+    one, other = (live.servers[number].stored(user) for live in (changed, right))
+    expect(one.count == other.count, "replacing a reward has changed how many there are")
+    np.testing.assert_allclose(one.moment, other.moment, atol=1e-9, err_msg="a replaced reward counts")
+    np.testing.assert_allclose(one.gram, other.gram, atol=1e-9, err_msg="a replaced reward counts")
 
 
 def check_environment(environment: Environment, *, visits: int = 100) -> None:

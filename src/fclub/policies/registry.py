@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from fclub.errors import UnknownName
 from fclub.own import find_class, is_reference
 from fclub.parameters import Parameter
@@ -52,10 +54,19 @@ def find_policy(name: str) -> type[Policy]:
     """A registered policy, with or without a preset, or a class of one's own by reference."""
     if is_reference(name):
         return find_class(name, Policy)  # type: ignore[type-abstract]
-    name, _ = split_preset(name)
-    if name not in POLICIES:
-        raise UnknownName("policy", name, POLICIES)
-    return POLICIES[name]
+    return _known(split_preset(name)[0])
+
+
+def _known(name: str) -> type[Policy]:
+    """One of the table, or made of a learner that another package has registered."""
+    if name in POLICIES:
+        return POLICIES[name]
+    if name in FAMILIES:
+        return _foreign(FAMILIES[name])
+    raise UnknownName("policy", name, POLICIES)
+
+
+_foreign = cache(policy_of)
 
 
 def make_policy(name: str, **parameters: Parameter) -> Policy:
@@ -70,6 +81,4 @@ def make_policy(name: str, **parameters: Parameter) -> Policy:
     <homo-dc exploration=1.0>
     """
     name, constants = split_preset(name)
-    if name not in POLICIES:
-        raise UnknownName("policy", name, POLICIES)
-    return POLICIES[name](**constants | parameters)
+    return _known(name)(**constants | parameters)
