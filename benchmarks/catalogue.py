@@ -1,9 +1,11 @@
 """Large catalogues: how long a server loads one, its memory, how fast it chooses from all of it.
 
     python benchmarks/catalogue.py --items 100000 --rate 40 --seconds 20
+    python benchmarks/catalogue.py --items 100000 --rate 40 --seconds 20 --filter
     python benchmarks/catalogue.py --items 1000000 --rate 0
 
-Every request offers the whole catalogue, and comes when it is due, come what may.
+Every request offers the whole catalogue, and comes when it is due, come what may. With a filter every
+item has a category and a price, and every request asks for ten items of one of five kinds.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from fclub import Client
 from fclub.service.http.gate import hash_token
 from fclub.service.link.broker import free_port
 from load import Connection, feedback_on, latencies  # type: ignore[import-not-found]
@@ -50,6 +53,35 @@ async def choose(connection: Connection, due: float) -> list[float]:
     return [taken]
 
 
+async def choose_filtered(connection: Connection, due: float) -> list[float]:
+    """The best ten items that one of five filters holds for; feedback on the first follows."""
+    where = b'{"and": [{"category": "c%d"}, {"not": {"number": "price", "max": 20}}]}' % (
+        random.randrange(5)
+    )
+    body = b'{"user": "user-%d", "count": 10, "filter": %s}' % (random.randrange(USERS), where)
+    shown = await connection.post(b"/v1/recommend", body)
+    taken = time.monotonic() - due
+    (*_, first) = json.loads(shown)["shown"][:1]
+    told = json.dumps({"decision": first["decision"], "reward": random.randrange(2)})
+    await connection.post(b"/v1/feedback", told.encode())
+    return [taken]
+
+
+def describe_items(port: int, token: str, path: Path) -> None:
+    """Give the items of a file a category and a price."""
+    lines = path.read_text().splitlines()[1:]
+    with Client(f"http://127.0.0.1:{port}", token) as client:
+        for begin in range(0, len(lines), 500):
+            rows = [line.split(",") for line in lines[begin : begin + 500]]
+            items = {key: [float(value) for value in row] for key, *row in rows}
+            numbers = range(begin, begin + len(items))
+            attributes = {
+                key: {"categories": [f"c{k % 7}"], "numbers": {"price": k % 100}}
+                for key, k in zip(items, numbers, strict=True)
+            }
+            client.put_items(items, attributes)
+
+
 def is_ready(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
@@ -72,7 +104,8 @@ def start(folder: Path, items: Path, port: int, token: str) -> tuple[subprocess.
     return process, time.monotonic() - began
 
 
-def measure(count: int, rate: float, seconds: float) -> dict[str, Any]:
+def measure(count: int, rate: float, seconds: float, filtered: bool) -> dict[str, Any]:
+    visit = choose_filtered if filtered else choose
     with tempfile.TemporaryDirectory() as name:
         folder, port, token = Path(name), free_port(), secrets.token_hex()
         write_items(folder / "items.csv", count)
@@ -82,8 +115,10 @@ def measure(count: int, rate: float, seconds: float) -> dict[str, Any]:
             try:
                 found[f"{kind}_start_cpu_seconds"] = cpu_seconds(process.pid)
                 if rate and kind == "again":
-                    asyncio.run(latencies(port, token, choose, CONNECTIONS, 3.0, rate))
-                    times = asyncio.run(latencies(port, token, choose, CONNECTIONS, seconds, rate))
+                    if filtered:
+                        describe_items(port, token, folder / "items.csv")
+                    asyncio.run(latencies(port, token, visit, CONNECTIONS, 3.0, rate))
+                    times = asyncio.run(latencies(port, token, visit, CONNECTIONS, seconds, rate))
                     points = np.percentile(times, [50, 99]) * 1000.0
                     found |= {"requests": len(times), "p50_ms": points[0], "p99_ms": points[1]}
                 found[f"{kind}_resident_mb"] = resident_mb(process.pid)
@@ -98,5 +133,6 @@ if __name__ == "__main__":
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--rate", type=float, default=40.0)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--filter", action="store_true")
     given = parser.parse_args()
-    print(json.dumps(measure(given.items, given.rate, given.seconds)))
+    print(json.dumps(measure(given.items, given.rate, given.seconds, given.filter)))

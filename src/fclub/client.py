@@ -3,6 +3,8 @@
 Feedback may be repeated safely: the server counts a reward once. A repeated recommendation leaves a
 decision without a reward, which costs nothing. Forgetting that is repeated, after an answer that was
 lost, is answered with 404.
+
+This and what it imports is also the distribution `fclub-client`: imports are relative.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from fclub import exchanges
-from fclub.buckets import HEADER
-from fclub.errors import InvalidInput, RequestFailed
-from fclub.exchanges import (
+from . import exchanges
+from .buckets import HEADER
+from .errors import InvalidInput, RequestFailed
+from .exchanges import (
     Event,
     Exchange,
     Forgotten,
@@ -33,7 +35,7 @@ from fclub.exchanges import (
     Similar,
     Visit,
 )
-from fclub.extras import need
+from .extras import need
 
 if TYPE_CHECKING:  # of the extra `service`
     import httpx

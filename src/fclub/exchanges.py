@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
-from fclub.buckets import bucket_of_decision, bucket_of_user
-from fclub.errors import RequestFailed
+from .buckets import bucket_of_decision, bucket_of_user
+from .errors import RequestFailed
 
 AT_ONCE = 500
 """Entries of one request, so that it stays within the limits of most servers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from fclub.errors import ExtraMissing
+from .errors import ExtraMissing
 
 
 def need(module: str, what: str, extra: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from fclub.errors import Forbidden, InvalidSetting
@@ -88,6 +89,20 @@ def test_the_description_for_machines_tells_what_the_routes_answer(hub: httpx.Cl
     assert hub.get("/v1/server").json() == {"error": "there is no such route"}
     answer = hub.get("/v1/servers/s0/release")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+def test_generators_of_clients_can_read_the_descriptions() -> None:
+    """Every operation has a name of its own, and no list forbids its entries."""
+    for described in (api.openapi(2), global_api.openapi()):
+        operations = [one for path in described["paths"].values() for one in path.values()]
+        names = [one["operationId"] for one in operations]
+        assert len(set(names)) == len(names)
+        assert all(name.isidentifier() for name in names)
+        text = msgspec.json.encode(described)
+        assert b"prefixItems" not in text
+        assert b'"items":false' not in text
+    several = api.openapi(2)["components"]["schemas"]["Several"]["properties"]["reward_range"]
+    assert several == {"type": "array", "minItems": 2, "maxItems": 2, "items": {"type": "number"}}
 
 
 def test_the_descriptions_of_bodies_are_paragraphs() -> None:

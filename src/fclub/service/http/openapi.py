@@ -48,6 +48,8 @@ def describe(
     schemas, components = msgspec.json.schema_components(
         types, ref_template=reference("{name}")["$ref"]
     )
+    for schema in (*schemas, *components.values()):
+        _without_tuples(schema)
     for schema in components.values():
         if "description" in schema:  # a docstring, whose indentation would make it code in Markdown
             schema["description"] = cleandoc(schema["description"])
@@ -57,7 +59,11 @@ def describe(
     for (method, path), one in operations.items():
         responses = {"200": {"description": "Done.", "content": as_json(of[repr(one.answer)])}}
         responses |= {str(code): refused for code in refusals[method]}
-        operation = {"summary": one.text, "responses": responses} | _parameters(path, one.query)
+        operation = {
+            "operationId": _name(method, path),
+            "summary": one.text,
+            "responses": responses,
+        } | _parameters(path, one.query)
         if one.body is not None:
             operation["requestBody"] = {"required": True, "content": as_json(of[repr(one.body)])}
         paths.setdefault(path, {})[method] = operation
@@ -79,6 +85,24 @@ def reference(name: str) -> dict[str, str]:
 
 def as_json(schema: Any) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
+
+
+def _name(method: str, path: str) -> str:
+    """What generated clients call an operation: `post_recommend`, `get_items_item_similar`."""
+    return "_".join([method, *re.findall(r"\w+", path.removeprefix("/v1"))])
+
+
+def _without_tuples(schema: Any) -> None:
+    """Tuples of n equal parts as lists of n: many generators do not know `items: false`."""
+    if isinstance(schema, dict):
+        parts = schema.pop("prefixItems", None)
+        if parts is not None:
+            schema["items"] = parts[0]
+        for inside in schema.values():
+            _without_tuples(inside)
+    elif isinstance(schema, list):
+        for inside in schema:
+            _without_tuples(inside)
 
 
 def _parameters(path: str, query: tuple[str, ...]) -> dict[str, Any]:
