@@ -27,7 +27,7 @@ from fclub.service.serve import local_app
 from fclub.service.settings import Http, LocalSettings, Model
 
 DIM = 4
-TOKEN, ADMIN_TOKEN = "application-token", "admin-token"
+TOKEN, ADMIN_TOKEN, METRICS_TOKEN = "application-token", "admin-token", "metrics-token"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 ADMIN = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 ITEMS = [{"id": str(k), "features": [0.1 * k] + [0.0] * (DIM - 1)} for k in range(3)]
@@ -35,6 +35,8 @@ LIMITS = Limits(stop_seconds=3.0)
 HTTP = Http(
     tokens=[hash_token(TOKEN)],
     admin_tokens=[hash_token(ADMIN_TOKEN)],
+    metrics_tokens=[hash_token(METRICS_TOKEN)],
+    simulated=True,
     max_items=20,
     max_batch=10,
     max_body_bytes=20_000,

@@ -14,10 +14,10 @@ from fclub.service.http import api, global_api
 from fclub.service.http.gate import status_for
 from fclub.service.link.broker import LocalBroker
 from fclub.service.link.channel import GLOBAL
-from fclub.service.serve import global_app
+from fclub.service.serve import global_app, local_app
 from fclub.service.settings import GlobalSettings, Model, Nats
 
-from .conftest import ADMIN_TOKEN, DIM, HTTP, serving, wait_for
+from .conftest import ADMIN_TOKEN, DIM, HTTP, METRICS_TOKEN, local_settings, serving, wait_for
 
 OPEN = {"/healthz", "/readyz", "/openapi.json", "/", "/static/{name}"}
 ROUTES = [
@@ -52,6 +52,22 @@ def hub(tmp_path: Path) -> Iterator[httpx.Client]:
 def test_every_route_needs_a_token(hub: httpx.Client, header: str) -> None:
     for method, path in ROUTES:
         assert hub.request(method, path, headers={"Authorization": header}).status_code == 401
+
+
+def test_a_token_for_metrics_reads_nothing_else(hub: httpx.Client) -> None:
+    header = {"Authorization": f"Bearer {METRICS_TOKEN}"}
+    answers = {path: hub.request(method, path, headers=header).status_code for method, path in ROUTES}
+    assert answers.pop("/metrics") == 200
+    assert set(answers.values()) == {403}
+
+
+def test_results_of_visitors_are_taken_where_visitors_are_simulated(tmp_path: Path) -> None:
+    real = msgspec.structs.replace(HTTP, simulated=False)
+    totals = {"visits": 1, "policies": {}}
+    with serving(local_app(local_settings(tmp_path, http=real))[0]) as client:
+        refused = client.post("/v1/visitors", json=totals, headers=ADMIN)
+        assert refused.status_code == 403
+        assert "http.simulated" in refused.json()["error"]
 
 
 def test_only_an_admin_ends_a_quarantine(hub: httpx.Client) -> None:

@@ -54,7 +54,8 @@ class Server:
     def start(self) -> None:
         """Every setting goes through the environment; the options would show in a list of processes."""
         tokens = [hash_token(self.token)]
-        values = {"http__port": self.port, "http__admin_tokens": tokens, **self.settings}
+        values = {"http__port": self.port, "http__admin_tokens": tokens, "http__simulated": True}
+        values |= self.settings
         environment = {f"FCLUB_{key.upper()}": _text(value) for key, value in values.items()}
         with self._log.open("ab") as output:
             self.process = subprocess.Popen(

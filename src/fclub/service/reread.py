@@ -22,6 +22,7 @@ Known = LocalSettings | GlobalSettings
 REREAD = {
     "http.tokens",
     "http.admin_tokens",
+    "http.metrics_tokens",
     "http.tls_certificate",
     "http.tls_key",
     "nats.ca",

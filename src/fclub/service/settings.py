@@ -73,6 +73,10 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     quarantine at the global server."""
     max_connections: Positive = 1000
     """Open connections; of more, those end that have brought no request for longest."""
+    metrics_tokens: list[Hash] = []
+    """Hashes of tokens that read `/metrics` and nothing else."""
+    simulated: bool = False
+    """Whether visitors are simulated, as by `fclub up`: only then are their results taken and shown."""
     max_body_bytes: Positive = 1 << 20
     """Longest body of a request; a longer one is answered with 413."""
     max_items: Positive = 1000

@@ -37,7 +37,7 @@ from fclub.service.http.access import REFUSED, Access
 from fclub.service.monitoring import Monitor
 from fclub.service.settings import Http
 
-APPLICATION, ADMIN = "application", "admin"
+METRICS, APPLICATION, ADMIN = "metrics", "application", "admin"
 UNKNOWN = "unknown"
 """What requests for no route are counted as."""
 
@@ -284,13 +284,18 @@ def hash_token(token: str) -> str:
 
 
 class Guard:
-    """Knows the hashes of the tokens; an admin may do all that an application may."""
+    """Knows the hashes of the tokens; each role may do all that those before it may."""
 
     def __init__(self, http: Http) -> None:
         if not http.tokens and not http.admin_tokens:
             raise InvalidSetting("http.tokens: at least one token is needed (fclub local --new-token)")
-        self._hashes = {APPLICATION: [*http.tokens, *http.admin_tokens], ADMIN: http.admin_tokens}
-        self._proved: dict[str, set[bytes]] = {APPLICATION: set(), ADMIN: set()}
+        application = [*http.tokens, *http.admin_tokens]
+        self._hashes = {
+            METRICS: [*http.metrics_tokens, *application],
+            APPLICATION: application,
+            ADMIN: http.admin_tokens,
+        }
+        self._proved: dict[str, set[bytes]] = {role: set() for role in self._hashes}
 
     def allows(self, header: bytes, role: str) -> bool:
         """Whether an Authorization header proves this role.
@@ -342,6 +347,8 @@ class Gate:
         if not self.guard.allows(header, role):
             if role == ADMIN and self.guard.allows(header, APPLICATION):
                 raise Forbidden("this needs an admin token")
+            if self.guard.allows(header, METRICS):
+                raise Forbidden("this token reads /metrics and nothing else")
             raise Unauthorized("a valid token is needed: Authorization: Bearer TOKEN")
         if self.http.max_requests_per_second is not None:
             self._slow_down(header, float(self.http.max_requests_per_second))

@@ -12,7 +12,7 @@ from fclub.errors import NotFound
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import GlobalView
 from fclub.service.http import global_api as api
-from fclub.service.http.gate import ADMIN, Gate, Guard, Routes, json_response
+from fclub.service.http.gate import ADMIN, METRICS, Gate, Guard, Routes, json_response
 from fclub.service.http.pages import Dashboard
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode
@@ -39,7 +39,7 @@ class GlobalService:
                 route("/v1/clusters", "GET", self.clusters),
                 route("/v1/servers", "GET", self.servers),
                 route("/v1/servers/{server}/release", "POST", self.release, role=ADMIN),
-                route("/metrics", "GET", self.metrics),
+                route("/metrics", "GET", self.metrics, role=METRICS),
                 route("/openapi.json", "GET", self.openapi, role=None),
                 route("/healthz", "GET", self.health, role=None),
                 route("/readyz", "GET", self.ready, role=None),

@@ -23,6 +23,7 @@ from fclub.service.http import api
 from fclub.service.http.choosing import Chooser
 from fclub.service.http.gate import (
     ADMIN,
+    METRICS,
     Bytes,
     Gate,
     Guard,
@@ -82,7 +83,7 @@ class LocalService:
                 route("/v1/users/{user:path}", "DELETE", self.forget),
                 route("/v1/privacy", "GET", self.privacy_spent),
                 route("/v1/link", "GET", self.link),
-                route("/metrics", "GET", self.metrics),
+                route("/metrics", "GET", self.metrics, role=METRICS),
                 route("/openapi.json", "GET", self.openapi, role=None),
                 route("/healthz", "GET", self.health, role=None),
                 route("/readyz", "GET", self.ready, role=None),

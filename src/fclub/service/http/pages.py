@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from fclub.errors import NotFound
+from fclub.errors import Forbidden, NotFound
 from fclub.service.dashboard.recorder import Recorder, Visitors
 from fclub.service.http.gate import APPLICATION, Gate, header_of
 
@@ -91,5 +91,8 @@ class Dashboard:
             yield event
 
     async def visited(self, request: Request) -> dict[str, Any]:
+        """Invented results have no place on the page of a server with real visitors."""
+        if not self.gate.http.simulated:
+            raise Forbidden("expected a server with http.simulated = true, as fclub up starts them")
         self.recorder.visitors = await self.gate.body(request, _visitors)
         return {"visits": self.recorder.visitors.visits}
