@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fclub.cli.main import COMMANDS
+from fclub.cli.main import COMMANDS, EXIT_USAGE
 from fclub.paths import cache_root
 from fclub.service.fleet import Server
 from fclub.service.link.broker import (
@@ -245,3 +245,26 @@ def test_alerts_are_about_metrics_that_there_are() -> None:
     used = set(re.findall(r"fclub_\w+", (DEPLOY / "alerts.yml").read_text()))
     assert used
     assert [name for name in used if f"`{name}" not in known] == []
+
+
+@pytest.mark.parametrize("command", ["local", "global"])
+def test_systemd_accepts_the_units(command: str, tmp_path: Path) -> None:
+    """With the drop-in for a kit; the command is one that this machine has."""
+    tool = shutil.which("systemd-analyze")
+    if tool is None:
+        pytest.skip("systemd-analyze is not installed")
+    file = tmp_path / f"fclub-{command}.service"
+    file.write_text((DEPLOY / file.name).read_text().replace("/opt/fclub/bin/fclub", sys.executable))
+    more = tmp_path / f"{file.name}.d"
+    more.mkdir()
+    if command == "local":
+        text = (DEPLOY / "kit.conf").read_text()
+        (more / "kit.conf").write_text(text.replace("/opt/fclub/bin/fclub", sys.executable))
+    words = [tool, "verify", "--man=no", str(file)]
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_wrong_setting_is_not_tried_again_and_again() -> None:
+    for command in ("local", "global"):
+        assert unit(command)["RestartPreventExitStatus"] == str(EXIT_USAGE)

@@ -77,7 +77,7 @@ const hidden = (types) =>
     : "";
 
 const waiting = (servers) =>
-  servers.some((server) => server.messages)
+  servers.some((server) => server.messages || server.seen)
     ? "No server has shared anything yet: their own pages say what they wait for."
     : "No server has been heard yet.";
 

@@ -37,7 +37,7 @@ function takeTokenFromAddress() {
 }
 
 async function open() {
-  for (;;) {
+  for (let refusal = 0; ; ) {
     const token = sessionStorage.getItem(KEY);
     if (token) {
       running = new AbortController();
@@ -45,15 +45,18 @@ async function open() {
       const answer = await fetch("/v1/live", { headers, signal: running.signal });
       if (answer.ok) return answer;
       if (![401, 403].includes(answer.status)) throw new TypeError(`status ${answer.status}`);
+      refusal = answer.status;
     }
-    sessionStorage.setItem(KEY, await askForToken(Boolean(token)));
+    sessionStorage.setItem(KEY, await askForToken(refusal));
   }
 }
 
-function askForToken(refused) {
+function askForToken(refusal) {
   status("lost", "signed out");
   const dialog = document.getElementById("sign-in");
-  document.getElementById("refused").hidden = !refused;
+  const refused = document.getElementById("refused");
+  refused.hidden = refusal === 0;
+  refused.textContent = refusal === 403 ? "This page needs an admin token." : "This token is not known here.";
   dialog.showModal();
   return new Promise((done) => {
     dialog.querySelector("form").addEventListener(

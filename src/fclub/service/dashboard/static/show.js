@@ -16,6 +16,13 @@ export function around(mean, half) {
 
 export const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
 
+// With its date, unless that is today's.
+function moment(seconds) {
+  const at = new Date(seconds * 1000);
+  const today = at.toDateString() === new Date().toDateString();
+  return today ? clock(seconds) : `${at.toLocaleDateString("sv")} ${clock(seconds)}`;
+}
+
 export function bytes(value) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   const power = Math.min(4, Math.floor(Math.log10(Math.max(value, 1)) / 3));
@@ -100,7 +107,7 @@ export function log(id, entries, nothing) {
   if (list.dataset.mark === mark) return;
   list.dataset.mark = mark;
   const lines = entries.map(([at, kind, text]) =>
-    element("li", {}, element("time", {}, clock(at)), element("span", {}, element("strong", {}, kind), " ", text)),
+    element("li", {}, element("time", {}, moment(at)), element("span", {}, element("strong", {}, kind), " ", text)),
   );
   list.replaceChildren(...(lines.length ? lines : [element("li", { class: "nothing" }, nothing)]));
 }
