@@ -217,7 +217,7 @@ def test_policy_is_the_printed_algorithm(name: str, placement: str) -> None:
         "synthetic", users=9, clusters=3, servers=3, dim=4, items=5, placement=placement
     )
     environment.start(11)
-    policy = fclub.make_policy(name, **parameters)
+    policy: Any = fclub.make_policy(name, **parameters)
     policy.start(environment.problem, environment.server_of, seed=1)
     privacy = Privacy(epsilon=5.0, horizon=1000) if name.startswith("cdp") else None
     protocol = policy.family.protocol
