@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fclub.protocol.plus import detection, type_local, user_local
+from fclub.protocol.plus import event_local, type_local, user_local
 from fclub.service.nodes import node as base
 from fclub.service.nodes.local_node import Forget, LocalNode
 from fclub.service.settings import Model
@@ -29,7 +29,7 @@ CLUSTERS: dict[str, dict[str, Any]] = {
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     for each in (type_local, user_local):
         monkeypatch.setattr(each, "PART", 5)
-    monkeypatch.setattr(detection, "RELEASES", 2)
+    monkeypatch.setattr(event_local, "RELEASES", 2)
 
 
 @pytest.fixture(params=POLICIES)
