@@ -17,7 +17,7 @@ from fclub.errors import CannotForget, CannotReplace
 from fclub.privacy.noise import NoNoise
 from fclub.protocol.exchanges.streams import CLUSTER
 from fclub.protocol.families import make_family
-from fclub.protocol.interfaces.exchange import Begin, Beginning, Status
+from fclub.protocol.interfaces.exchange import Begin, Beginning, Moment, Status
 from fclub.protocol.interfaces.learner import FORGET, REPLACE, Bound, Job, State, SumNews
 from fclub.protocol.interfaces.overview import NOTHING, LocalOverview, Outlook
 from fclub.protocol.link import InProcessLink
@@ -117,8 +117,8 @@ class Twice:
     def forget(self, row: int) -> int:
         return 0
 
-    def due(self, now: float | None) -> Begin | None:
-        return None if now is None else lambda: self._job(0)
+    def due(self, moment: Moment | None) -> Begin | None:
+        return None if moment is None else lambda: self._job(0)
 
     def finish(self, job: Job) -> Job | None:
         self.sent.append(float(job.total["sums"][0]))
@@ -171,7 +171,7 @@ def test_a_job_is_done_at_once_or_in_parts_alike() -> None:
     parts[0].in_parts = True
     for server, _ in (whole, parts):
         assert server.due() is None
-        begin = server.due(1.0)
+        begin = server.due(Moment(1.0, 0.0))
         assert begin is not None
         begin()
     assert (whole[0].busy, parts[0].busy) == (False, True)

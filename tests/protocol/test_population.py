@@ -26,13 +26,12 @@ from fclub.protocol.exchanges.slots import (
     write_whole,
 )
 from fclub.protocol.federation import Federation
-from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.interfaces.exchange import Beginning, Moment
 from fclub.protocol.learners.population import PopulationLearner
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, encode
 from fclub.protocol.rows.population import PopulationConstants, PopulationFamily
-from fclub.protocol.seam import Place, Shape
-from fclub.protocol.servers import LocalServer
+from fclub.protocol.seam import NOTHING, TIME, Place, Shape
 
 DIM, HALF, SERVERS, EACH = 3, float(np.sqrt(0.5)), 4, 5
 USERS = SERVERS * EACH
@@ -212,6 +211,7 @@ def test_what_is_shown_of_a_population() -> None:
     assert running.hub.limit(3) is None
     assert set(local.streams()) == {"1"}
     assert local.due() is None
+    assert local.due(Moment(1e9, 0.0)) is None, "the simulation's clock is its own"
     local.go_on()
     empty = PopulationLearner(
         family().users(0), family().model, family().domain, pooled=True, exploration=1.0
@@ -293,31 +293,48 @@ def test_a_saved_federation_goes_on_alike() -> None:
     assert len(other_server.counts) == EACH + 1
 
 
-def test_a_population_that_does_not_follow_from_releases_is_refused() -> None:
+def test_a_message_that_cannot_be_a_release_changes_nothing() -> None:
     running, link = federation()
     play(running, visits(12))
     (told,) = {one for one in link.told if isinstance(one, Released)}
     learner, exchange = part(running, 0)
     known, plan = learner.population, hub(running).plan
-    false = write_point(Population(np.ones(DIM), 0.1 * np.eye(DIM)))
+    point = write_point(Population(np.ones(DIM), 0.1 * np.eye(DIM)))
     nan = write_point(Population(np.full(DIM, np.nan), np.eye(DIM)))
-    after = exchange.transcript.after(1, SERVERS, told.sums).population
     refused = [
-        (Released(1, SERVERS, told.sums, false), "does not follow"),
         (Released(1, SERVERS, told.sums, nan), "not finite"),
-        (Released(1, SERVERS, told.sums, false[:-8]), "expected a population of 9 numbers"),
-        (Released(1, SERVERS, told.sums[:-8], false), "expected 16 whole numbers"),
-        (Released(plan.releases, SERVERS, told.sums, false), "makes no sense"),
-        (Released(-1, SERVERS, told.sums, false), "makes no sense"),
-        (Released(1, 0, told.sums, false), "makes no sense"),
-        (Release(1, told.sums), "does not take a Release"),
+        (Released(1, SERVERS, told.sums, point[:-8]), "expected a population of 9 numbers"),
+        (Released(1, SERVERS, told.sums[:-8], point), "expected 16 whole numbers"),
+        (Released(plan.releases, SERVERS, told.sums, point), "makes no sense"),
+        (Released(-1, SERVERS, told.sums, point), "makes no sense"),
+        (Released(1, 0, told.sums, point), "makes no sense"),
+        (Release(1, 0, told.sums), "does not take a Release"),
     ]
     for message, reason in refused:
         with pytest.raises(InvalidMessage, match=reason):
             running.servers[0].receive(message)
-    assert learner.population is known, "a message that is refused changes nothing"
+    running.servers[0].receive(told)
+    assert learner.population is known, "a release that is told again changes nothing either"
+    after = exchange.transcript.after(1, SERVERS, told.sums).population
     running.servers[0].receive(Released(1, SERVERS, told.sums, write_point(after)))
     assert np.array_equal(svec(learner.population.covariance), svec(after.covariance))
+    assert not running.servers[0].outlook.alarm
+
+
+def test_a_population_that_does_not_follow_from_releases_raises_an_alarm() -> None:
+    running, link = federation()
+    play(running, visits(12))
+    (told,) = {one for one in link.told if isinstance(one, Released)}
+    false = Population(np.ones(DIM), 0.1 * np.eye(DIM))
+    local: Any = running.servers[0]
+    local.receive(Released(1, SERVERS, told.sums, write_point(false)))
+    assert "does not follow from the releases" in local.outlook.alarm
+    assert np.array_equal(local.learner.population.mean, false.mean), "what was told is used"
+    assert not np.array_equal(local.exchange.transcript.population.mean, false.mean)
+    again, _ = federation()
+    other: Any = again.servers[0]
+    other.restore(*local.state())
+    assert other.outlook.alarm
 
 
 def whole(value: int = 0) -> bytes:
@@ -325,43 +342,43 @@ def whole(value: int = 0) -> bytes:
     return write_whole(numbers)
 
 
-def test_the_global_server_takes_one_sum_of_each_server_in_an_open_slot() -> None:
+def test_the_global_server_takes_one_sum_of_each_server_in_a_slot() -> None:
     running, _ = federation(secure=False)
-    exchange = hub(running)
+    exchange, last = hub(running), hub(running).plan.releases
     for server, message, reason in [
-        (0, Release(0, whole()), "slot 0 is not open"),
-        (9, Release(0, whole()), "does not take a Release from server 9"),
+        (9, Release(0, 0, whole()), "does not take a Release from server 9"),
+        (0, Release(-1, 0, whole()), "does not take a Release"),
+        (0, Release(last, 0, whole()), "does not take a Release"),
         (0, PhaseStart(1), "does not take a PhaseStart"),
-        (0, Release(-1, whole()[:-8]), "expected 16 whole numbers"),
-        (0, Release(-1, whole(2**61)), "no users can have contributed"),
+        (0, Release(0, 0, whole()[:-8]), "expected 16 whole numbers"),
+        (0, Release(0, 0, whole(2**61)), "no users can have contributed"),
     ]:
         with pytest.raises(InvalidMessage, match=reason):
             exchange.receive(server, message)
-    exchange.slot = 0
-    exchange.receive(2, Release(0, whole(5)))
-    with pytest.raises(InvalidMessage, match="not open for server 2"):
-        exchange.receive(2, Release(0, whole(5)))
-    exchange.advance(overdue=True)
-    assert exchange.summed == 1
-    exchange.advance(overdue=True)
-    assert exchange.summed == 1, "there is nothing to sum"
+    exchange.receive(2, Release(0, 0, whole(5)))
+    with pytest.raises(InvalidMessage, match="server 2 has used slot 0"):
+        exchange.receive(2, Release(0, 0, whole(5)))
+    exchange.receive(1, Release(0, 1, whole(5)))
+    exchange.receive(0, Release(1, 0, whole(5)))
+    assert set(exchange.arrived) == {2}, "another population, another slot: both are lost"
     exchange.invite(2)
     assert exchange.servers == [0, 1]
-    exchange.start_session(0, Beginning())
 
 
 def test_a_secure_sum_holds_everybody_or_there_is_none() -> None:
-    running, link = federation()
-    exchange = hub(running)
-    assert exchange.plan.secure
-    exchange.slot = 0
-    for server in range(SERVERS - 1):
-        exchange.receive(server, Release(0, whole()))
-    exchange.advance(overdue=True)
-    assert not link.told
-    exchange.receive(SERVERS - 1, Release(0, whole()))
-    exchange.advance(overdue=True)
-    assert len(link.told) == SERVERS
+    for missing in (1, 0):
+        running, link = federation()
+        exchange = hub(running)
+        exchange.closings = (100.0,)
+        assert exchange.plan.secure
+        for server in range(SERVERS - missing):
+            exchange.receive(server, Release(0, 0, whole()))
+        assert exchange.due(99.0) is None
+        close = exchange.due(100.0)
+        assert close is not None
+        close()
+        assert exchange.due(100.0) is None
+        assert len(link.told) == (0 if missing else SERVERS)
 
 
 def test_noise_is_shared_out_among_three_servers_or_more() -> None:
@@ -403,13 +420,176 @@ def test_a_plan_of_a_file_is_used_as_it_is(tmp_path: Path) -> None:
         _ = family(plan=str(path), epsilon=2.0).plan
 
 
-def test_live_servers_are_refused_so_far() -> None:
-    made = family()
-    link = InProcessLink(made.decode)
-    place = Place("0", link.uplink(0), NoNoise(), made.ledger(True), np.random.default_rng(0))
-    with pytest.raises(InvalidSetting, match="for simulations only"):
-        made.local_server(place, made.users(0), live=True)
-    assert isinstance(made.local_server(place, made.users(0), live=False), LocalServer)
+TOLERANCE = 60.0
+FIRST, SECOND, THIRD = 1000.0, 2000.0, 3000.0
+BEGAN = 100.0
+
+
+def clocked(**told: Any) -> PopulationFamily:
+    """A live family with three slots of 100 seconds, and noise per server."""
+    given = {"epsilon": 1.0, "delta": 1e-5, "dim": DIM, "users": USERS, "members": 2, "secure": False}
+    plan = make_plan(visits=(1.0, 2.0, 3.0), seconds_per_visit=1000.0, window=100.0, **(given | told))
+    return PopulationConstants(plan=plan.encode().decode()).make_family(
+        Shape(DIM, USERS, HALF, live=True)
+    )
+
+
+class Posted:
+    """A link that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+
+    def to_global(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+def server_of(made: PopulationFamily, users: int = EACH) -> tuple[Any, Posted]:
+    link = Posted()
+    place = Place("0", link, NoNoise(), made.ledger(True), np.random.default_rng(0))
+    local = made.local_server(place, made.users(users), live=True)
+    x = np.array([0.3, 0.1, HALF])
+    for row in range(users):
+        local.observe(row, x, 1.0)
+    return local, link
+
+
+def at(local: Any, now: float, began: float = BEGAN) -> int:
+    """What the time calls for is done; how many steps that took."""
+    steps = 0
+    while (work := local.due(Moment(now, began))) is not None:
+        work()
+        steps += 1
+    return steps
+
+
+def test_slots_are_due_by_the_clock_alone() -> None:
+    local, link = server_of(clocked())
+    assert at(local, FIRST - 1.0) == 0
+    assert (local.outlook.what, local.outlook.at) == (TIME, FIRST)
+    assert local.due() is None, "no visit leads to a release"
+    assert at(local, FIRST) == 1
+    assert [one.slot for one in link.sent] == [0]
+    assert at(local, FIRST + 50.0) == 0
+    assert at(local, THIRD + 99.0) == 2, "the second slot is left out, the third is made"
+    assert [one.slot for one in link.sent] == [0, 2]
+    assert local.exchange.ledger.streams["0"].sequence == 2, "what is left out costs nothing"
+    assert local.outlook.at is None
+    with pytest.raises(InvalidMessage, match="does not take a PhaseStart"):
+        local.receive(PhaseStart(2))
+
+
+def test_a_slot_whose_window_is_over_is_never_made_up_for() -> None:
+    local, link = server_of(clocked())
+    local.pause()
+    assert at(local, FIRST + 99.0) == 0, "it may still come"
+    local.go_on()
+    assert at(local, FIRST + 99.0) == 1
+    local.pause()
+    assert at(local, SECOND + 100.0) == 1
+    local.go_on()
+    assert at(local, SECOND + 100.0) == 0
+    assert [one.slot for one in link.sent] == [0]
+
+
+def test_a_process_leaves_slots_before_its_own_beginning_alone_and_charges_them() -> None:
+    local, link = server_of(clocked())
+    began = SECOND - TOLERANCE
+    assert at(local, began, began) == 1
+    assert not link.sent
+    assert local.exchange.ledger.streams["0"].sequence == 2, "a copy may have used both"
+    assert at(local, SECOND, began) == 0
+    assert at(local, THIRD, began) == 1
+    assert [one.slot for one in link.sent] == [2]
+    assert local.used == 3
+
+
+def test_what_was_being_computed_is_void_in_another_process_or_after_its_window() -> None:
+    for now, began, paid in [(FIRST + 50.0, FIRST + 1.0, 1), (FIRST + 100.0, BEGAN, 0)]:
+        local, link = server_of(clocked())
+        local.in_parts = True
+        assert at(local, FIRST) == 1
+        assert local.busy
+        assert local.used == 0, "it has not left"
+        again, sent = server_of(clocked())
+        again.in_parts = True
+        again.restore(*local.state())
+        assert at(again, now, began) == 1
+        while again.busy:
+            again.part()()
+        assert not sent.sent
+        streams = again.exchange.ledger.streams
+        assert (streams["0"].sequence if streams else 0) == paid
+        while local.busy:
+            local.part()()
+        assert [one.slot for one in link.sent] == [0]
+
+
+def test_an_older_store_pays_for_what_the_global_server_has_heard() -> None:
+    local, link = server_of(clocked())
+    local.begin(Beginning(local_old=True, used=2))
+    assert local.exchange.ledger.streams["0"].sequence == 2
+    assert at(local, SECOND) == 0
+    assert at(local, THIRD) == 1
+    assert [one.slot for one in link.sent] == [2]
+    local.begin(Beginning(used=10**6))
+    assert local.used == 3
+
+
+def test_a_global_server_that_lost_releases_says_which_count() -> None:
+    made = clocked()
+    local, _ = server_of(made)
+    at(local, FIRST)
+    first = made.first.after(0, 2, whole(7))
+    local.receive(first.releases[0])
+    local.receive(first.after(1, 2, whole(9)).releases[1])
+    assert local.exchange.transcript.told == 2
+    local.begin(Beginning(global_lost=True))
+    assert local.exchange.transcript.told == 0
+    local.receive(first.releases[0])
+    assert local.exchange.transcript.told == 1
+
+
+def test_the_global_server_closes_slots_by_its_own_clock_and_tells_newcomers() -> None:
+    made = clocked()
+    told: list[tuple[int, Message]] = []
+
+    class Down:
+        def to_local(self, server: int, message: Message) -> None:
+            told.append((server, message))
+
+    server: Any = made.global_server([0, 1], Down())
+    server.receive(0, Release(0, 0, whole(7)))
+    assert server.due(FIRST + 99.0) is None
+    server.advance()
+    assert not told
+    saved = server.state()
+    server.due(FIRST + 100.0)()
+    assert [one[0] for one in told] == [0, 1]
+    assert server.phase == 1
+    again: Any = made.global_server([0, 1], Down())
+    again.restore(*saved)
+    again.due(SECOND + 150.0)()
+    assert told[2:] == told[:2], "what had arrived is kept, and nothing came to the second slot"
+    assert again.phase == 2
+    again.begin(1, Beginning(local_new=True))
+    assert told[4:] == [told[1]]
+
+
+def test_live_servers_without_a_plan_serve_alone() -> None:
+    made = PopulationConstants().make_family(Shape(DIM, USERS, HALF, live=True))
+    local, link = server_of(made)
+    assert at(local, 10.0**10) == 0
+    assert not link.sent
+    assert local.outlook.what == NOTHING
+    assert made.fingerprint()["plan"] is None
+    global_server: Any = made.global_server([0], InProcessLink(made.decode))
+    assert global_server.due(10.0**10) is None
+
+
+def test_live_servers_have_no_secure_sums_yet() -> None:
+    with pytest.raises(InvalidSetting, match="no secure sums yet"):
+        _ = clocked(secure=True, members=5).plan
 
 
 def test_compiled_rounds_leave_the_same_as_readable_ones() -> None:

@@ -26,6 +26,9 @@ QUICK: dict[str, dict[str, Parameter]] = {
     "cdp-fclub-plus": SOON | {"unit": "event", "level": "cdp"},
     "cdp-homo": SOON,
 }
+COUNTED = [name for name, preset in FAMILIES.items() if preset.switches["trigger"] != "plan"]
+"""Whose servers release by their own numbers; those with a plan do so by the clock."""
+
 PRIVATE = [name for name, preset in FAMILIES.items() if preset.switches["noise"] != "none"]
 
 
@@ -75,7 +78,7 @@ class Live:
         return choices
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", COUNTED)
 def test_servers_of_events_have_no_slots(name: str) -> None:
     live = Live(name)
     place = Place("0", live.link.uplink(0), NoNoise(), live.ledger, np.random.default_rng(0))
@@ -99,7 +102,7 @@ def test_servers_of_types_have_no_slots() -> None:
     assert family.local_server(place, family.users(3), live=False).slotted is None
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", COUNTED)
 def test_live_servers_are_served_learn_and_share(name: str) -> None:
     live = Live(name)
     live.visit(200)
@@ -118,7 +121,7 @@ def test_live_servers_are_served_learn_and_share(name: str) -> None:
     assert known == {(n, cluster) for n, server in enumerate(live.locals) for cluster in server.ids}
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", COUNTED)
 def test_what_was_saved_goes_on_alike(name: str) -> None:
     first, second = Live(name), Live(name)
     first.visit(60)
@@ -144,7 +147,7 @@ def scores(bound: Bound, items: Matrix) -> Floats:
     return bound.offset + items @ theta + radius * spread
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", COUNTED)
 def test_a_bound_is_what_a_choice_is_made_with(name: str) -> None:
     live = Live(name)
     live.visit(80)
@@ -163,7 +166,7 @@ def outcome(live: Live, row: int) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", COUNTED)
 def test_a_forgotten_user_is_in_nothing_that_is_released_later(name: str) -> None:
     """As if it had never come, except for what had left before."""
     live = Live(name)
@@ -201,7 +204,7 @@ def lone_server(name: str, parameters: dict[str, Parameter]) -> LocalServer:
     return server
 
 
-ROWS = [(name, QUICK.get(name, {})) for name in FAMILIES]
+ROWS = [(name, QUICK.get(name, {})) for name in COUNTED]
 ROWS += [("cdp-fclub-plus", {}), ("cdp-fclub-plus", {"few": 1})]
 
 
@@ -244,7 +247,7 @@ def test_an_estimate_is_of_rewards_as_they_are(name: str, constant: float | None
     np.testing.assert_allclose(server.theta, [[0.5, 0.0, 0.6 / HALF]], atol=0.05)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", COUNTED)
 def test_clocks_tell_the_same_time_after_a_save(name: str) -> None:
     family = make_family(name, SHAPE, {})
     clock, again = family.clock(), family.clock()
@@ -254,7 +257,7 @@ def test_clocks_tell_the_same_time_after_a_save(name: str) -> None:
     assert (again.phase, again.next_start) == (clock.phase, clock.next_start)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", COUNTED)
 def test_a_fingerprint_is_of_the_shape_and_the_constants(name: str) -> None:
     mark = json.dumps(make_family(name, SHAPE, {}).fingerprint())
     assert mark == json.dumps(make_family(name, SHAPE, {}).fingerprint())
@@ -263,7 +266,7 @@ def test_a_fingerprint_is_of_the_shape_and_the_constants(name: str) -> None:
     assert mark != json.dumps(make_family(name, SHAPE, other).fingerprint())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", COUNTED)
 def test_only_private_families_have_books_and_a_price(name: str) -> None:
     live = Live(name)
     live.visit(60)
@@ -279,7 +282,7 @@ def test_only_private_families_have_books_and_a_price(name: str) -> None:
         assert live.ledger.mu >= max(one.mu for found in streams for one in found.values())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", COUNTED)
 def test_messages_carry_what_is_counted_and_survive_their_bytes(name: str) -> None:
     live = Live(name)
     live.visit(60)
@@ -299,7 +302,7 @@ def test_a_family_reads_no_message_of_another() -> None:
             other.family.decode(encode(live.link.up[-1]))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", COUNTED)
 def test_an_overdue_phase_goes_on_without_the_missing(name: str) -> None:
     """Servers without users cannot report; families in which no server waits have none missing."""
     live = Live(name)

@@ -34,6 +34,7 @@ class Pump:
         self, path: Path, model: Model, servers: int, noise: NoiseSource | None = None
     ) -> None:
         self.path, self.model, self.noise = path, model, noise
+        self.time = 0.0
         self.names = [f"s{number}" for number in range(servers)]
         self.away: set[str] = set()
         self.seen: list[bytes] = []
@@ -43,21 +44,21 @@ class Pump:
 
     def open_hub(self, wanted: Membership | None = None) -> GlobalNode:
         store, wanted = str(self.path / "global.db"), wanted or Membership(self.names)
-        node = global_node(
-            GlobalSettings(
-                model=self.model,
-                store=store,
-                servers=list(wanted.servers),
-                suspended=list(wanted.suspended),
-                retired=list(wanted.retired),
-            )
+        settings = GlobalSettings(
+            model=self.model,
+            store=store,
+            servers=list(wanted.servers),
+            suspended=list(wanted.suspended),
+            retired=list(wanted.retired),
         )
+        node = global_node(settings, lambda: self.time)
         node.sessions.connected()
         return node
 
     def open_local(self, name: str) -> LocalNode:
         settings = LocalSettings(model=self.model, name=name, store=str(self.path / f"{name}.db"))
-        node = local_node(settings, self.noise, np.random.default_rng(0))
+        rng = np.random.default_rng(0)
+        node = local_node(settings, self.noise, rng, clock=lambda: self.time)
         node.sessions.connected()
         return node
 
@@ -89,6 +90,13 @@ class Pump:
                         self.seen.append(frame)
                         self.hub.receive(name, frame)
                         moved = True
+
+    def tick(self, time: float) -> None:
+        """It is that time everywhere; local servers notice first."""
+        self.time = time
+        for node in (*self.locals.values(), self.hub):
+            node.tick()
+            self.run()
 
     def come_back(self, name: str) -> None:
         """Its wire is there again: both ends send again what is not confirmed."""

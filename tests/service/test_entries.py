@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from fclub.errors import InvalidFile
+from fclub.protocol.seam import Moment
 from fclub.service.link.channel import GLOBAL, Offer
 from fclub.service.nodes import global_node, local_node
 from fclub.service.nodes.node import Entry
+from fclub.service.nodes.parts import global_node as open_global
 from fclub.service.nodes.parts import local_node as open_node
-from fclub.service.settings import Model
+from fclub.service.settings import GlobalSettings, Model
 from fclub.service.store.store import Changes
 
 from .conftest import DIM, local_settings
@@ -34,6 +36,7 @@ LOCAL: list[tuple[Entry, str, bytes]] = [
     (local_node.Pause(), "", b""),
     (local_node.Agree(), GLOBAL, b""),
     (local_node.Begin(OFFER, True), GLOBAL, msgspec.msgpack.encode((OFFER, True))),
+    (local_node.Tick(Moment(5.0, 2.0)), "", struct.pack("<dd", 5.0, 2.0)),
     (local_node.Visit(), "", b""),
     (local_node.Release(5), "", b"5"),
     (local_node.Forgo(6), "", b"6"),
@@ -47,6 +50,8 @@ HUB: list[tuple[Entry, str, bytes]] = [
     ),
     (global_node.Begin("s1", OFFER), "s1", msgspec.msgpack.encode(OFFER)),
     (global_node.Close(), "", b""),
+    (global_node.Retire("s1"), "s1", b""),
+    (global_node.Tick(5.0), "", struct.pack("<d", 5.0)),
     (global_node.Invite(3), "", json.dumps(3).encode()),
 ]
 
@@ -63,6 +68,20 @@ def test_what_is_read_is_what_was_written(
         again = kinds[entry.kind].read(source, body)
         assert type(again) is type(entry)
         assert (again.source, again.body()) == (source, body)
+
+
+def test_a_time_that_calls_for_nothing_is_not_in_a_log(tmp_path: Path) -> None:
+    node = open_node(local_settings(tmp_path, model=Model(policy="cdp-population", dim=DIM)))
+    with pytest.raises(InvalidFile, match="a time that calls for nothing"):
+        local_node.Tick(Moment(5.0, 2.0)).apply(node)
+    node.store.close()
+    settings = GlobalSettings(
+        model=Model(policy="cdp-population", dim=DIM), store=str(tmp_path / "global.db"), servers=["s"]
+    )
+    hub = open_global(settings)
+    with pytest.raises(InvalidFile, match="a time that calls for nothing"):
+        global_node.Tick(5.0).apply(hub)
+    hub.store.close()
 
 
 @pytest.mark.parametrize("entry", [local_node.Visit(), local_node.Release(1), local_node.Forgo(1)])

@@ -31,6 +31,7 @@ from fclub.protocol.seam import (
     Gathering,
     GlobalOverview,
     LocalOverview,
+    Moment,
     Outlook,
     Place,
     Shape,
@@ -102,8 +103,8 @@ class LonelyLocal:
         self.users.clear(row)
         return 0
 
-    def due(self) -> Callable[[], None] | None:
-        return self._tell if self.waiting >= EVERY and not self.paused else None
+    def due(self, moment: Moment | None = None) -> Callable[[], None] | None:
+        return self._tell if moment is None and self.waiting >= EVERY and not self.paused else None
 
     def _tell(self) -> None:
         self.told = int(self.counts.sum())

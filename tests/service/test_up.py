@@ -18,15 +18,28 @@ import pytest
 from tests.conftest import Command
 
 from fclub import AsyncClient, Client, Outcome
-from fclub.cli.up import start_environment
+from fclub.cli.up import start_environment, with_plan
 from fclub.client import Recommendation
 from fclub.environments.world import HALF
 from fclub.errors import RequestFailed
-from fclub.service.nodes.parts import check_store
+from fclub.privacy.plan import read_plan
+from fclub.service.nodes.parts import check_store, family_of
 from fclub.service.settings import LocalSettings, Model
 from fclub.visitors import Diary, Tally, make_rivals
 
 from .conftest import TOKEN, fclub, offer, wait_for
+
+
+def test_up_makes_a_plan_once_for_a_policy_that_needs_one(tmp_path: Path) -> None:
+    model = Model(policy="cdp-population", dim=4, parameters={"level": "interactive"})
+    made = with_plan(model, tmp_path, servers=3, users=100, rate=50.0, visits=20.0)
+    plan = read_plan(Path(str(made.parameters["plan"])))
+    assert (plan.members, plan.level, plan.secure, plan.tolerance) == (3, "interactive", False, 0.0)
+    assert plan.times[0] == pytest.approx(0.6 * 100 / 50.0)
+    assert made == with_plan(model, tmp_path, servers=3, users=100, rate=50.0, visits=20.0)
+    assert family_of(made).price() is not None
+    for other in (Model(policy="fclub-plus", dim=4), made):
+        assert with_plan(other, tmp_path, servers=3, users=100, rate=50.0, visits=20.0) is other
 
 
 def alone(visits: int) -> dict[str, dict[str, float]]:

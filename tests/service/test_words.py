@@ -26,6 +26,8 @@ from .federation import Pump
         ),
         (Outlook(seam.VISITS_PER_USER, 90.0, None, 24, 24), "All 24 releases of this period are used"),
         (Outlook(seam.OBSERVATIONS, 1200, 1320), "at 1,320 observations; now there are 1,200."),
+        (Outlook(seam.TIME, 0.0, 86_400.0, 2, 14), "Slot 3 of 14 of the plan is on 1970-01-02 00:00"),
+        (Outlook(seam.TIME, 0.0, None, 14, 14), "All 14 slots of the plan are over"),
         (Outlook(seam.CHANGE), "once new data change its estimate"),
         (Outlook(seam.NOTHING), "told not to share"),
     ],
@@ -44,7 +46,7 @@ def test_a_promise_names_its_unit_level_and_period() -> None:
     assert (printed["unit"], printed["level"], printed["claimed"]) == ("event", "cdp", [1.0, 0.1])
 
 
-def test_what_is_not_well_is_said(tmp_path: Path) -> None:
+def test_what_is_not_well_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pump = Pump(tmp_path, Model(policy="cdp-fclub-plus", dim=4), servers=2)
     node, hub = pump.locals["s0"], pump.hub
     (agreed,) = local_notes(node, {})
@@ -65,6 +67,9 @@ def test_what_is_not_well_is_said(tmp_path: Path) -> None:
         "s1: in quarantine after 5 messages that cannot be true; find out why, then "
         "POST /v1/servers/s1/release.",
     ]
+    alarmed = Outlook(seam.NOTHING, alarm="the population was not told right")
+    monkeypatch.setattr(type(node.server), "outlook", property(lambda server: alarmed))
+    assert local_notes(node, {})[-1]["text"] == "The population was not told right."
     assert node.books.ledger is not None
     node.books.ledger.exhausted = True
     assert "used up" in local_notes(node, {})[-1]["text"]

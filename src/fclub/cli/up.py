@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.live import Live
@@ -27,6 +28,8 @@ from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment
 from fclub.errors import RequestFailed
 from fclub.parameters import Parameter
+from fclub.privacy.plan import make_plan, slot_visits
+from fclub.protocol.families import FAMILIES
 from fclub.service.fleet import Fleet
 from fclub.service.nodes.parts import family_of, is_warm, warm
 from fclub.service.settings import POLICY, Model
@@ -95,6 +98,39 @@ def _wait(fleet: Fleet, console: Console) -> None:
         console.print("stopping …")
 
 
+PLAN = "plan.json"
+
+
+def with_plan(model: Model, home: Path, servers: int, users: int, rate: float, visits: float) -> Model:
+    """A plan for so many visits of each user at that rate, written once, where the policy needs one.
+
+    One operator runs all servers, on one clock: slots may be seconds apart.
+    """
+    row = FAMILIES[model.policy]
+    if row.switches.get("trigger") != "plan" or "plan" in model.parameters:
+        return model
+    told = dict(row.defaults) | model.parameters
+    path, seconds = home / PLAN, users / rate
+    if not path.exists():
+        make_plan(
+            epsilon=float(told["epsilon"] or 0.0),
+            delta=float(told["delta"] or 0.0),
+            level="interactive" if told["level"] == "interactive" else "transcript",
+            dim=model.dim,
+            users=users,
+            members=servers,
+            visits=slot_visits(visits),
+            secure=False,
+            start=time.time() + STARTING,
+            seconds_per_visit=seconds,
+            tolerance=0.0,
+        ).write(path)
+    return msgspec.structs.replace(model, parameters=model.parameters | {"plan": str(path)})
+
+
+STARTING = 5.0
+"""Seconds that servers need to start; a slot that comes earlier is left out."""
+
 EXAMPLE = "Example: fclub up --env ratings --set env.path=ratings.csv --servers 3 --visits 1000"
 
 
@@ -162,6 +198,11 @@ def up(
     setting |= {"environment": env, **environment.get_params()}
     with ExitStack() as stack:
         home = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fclub-")))
+        home.mkdir(exist_ok=True)
+        each = float(own.get(policy, {}).get("visits") or 75.0)
+        if visits is not None:
+            each = visits / problem.users
+        model = with_plan(model, home, problem.servers, problem.users, rate, each)
         fleet = Fleet(home, problem.servers, model)
         diary = Diary.open(home, setting, problem.servers, fleet.learned)
         hub, *local = [(server.url, server.token) for server in fleet.servers]

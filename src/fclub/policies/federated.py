@@ -239,7 +239,7 @@ class CdpFclubPlus(PrivatePlusConstants, FederatedPolicy):
 
 
 class CdpPopulation(PopulationConstants, FederatedPolicy):
-    """Ours, in simulations only: the population of tastes, released in the slots of a plan.
+    """Ours: the population of tastes, released in the slots of a plan.
 
     >>> import fclub
     >>> fclub.simulate(fclub.CdpPopulation(visits=12.5), "synthetic", rounds=500)
@@ -250,7 +250,7 @@ class CdpPopulation(PopulationConstants, FederatedPolicy):
 
     @classmethod
     def compared(cls) -> bool:
-        """Live servers cannot run it yet, so it is compared where somebody names it."""
+        """It needs a plan, so it is compared where somebody names it."""
         return False
 
 

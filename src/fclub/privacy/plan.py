@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from itertools import pairwise
-from math import ceil, exp, isfinite, sqrt
+from math import ceil, exp, inf, isfinite, sqrt
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +30,9 @@ FIRST, GROWTH = 0.6, 1.45
 """Visits per user at the first slot, and their growth from slot to slot."""
 
 MOST_SLOTS = 60
+LONGEST_WINDOW = 3600.0
+"""Seconds in which a slot's releases arrive; half the time between two slots if that is less."""
+
 FEWEST = 3
 """Members of a secure sum: of two each would know the other's part."""
 
@@ -40,7 +43,8 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     `start` is a time in seconds since 1970 (0 in a simulation, whose clock is the number of visits);
     slot r is due `times[r]` seconds later, or after users × visits[r] visits of a simulation, when a
     user is expected to have made `visits[r]` visits beside `past` ones before the start. `users` is
-    used for that and nowhere else.
+    used for that and nowhere else. A slot can be begun for `window` seconds, in which its releases have
+    to arrive as well; clocks differ by at most `tolerance` seconds.
     """
 
     format: int = FORMAT
@@ -60,6 +64,18 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     members: int
     colluders: int
     epsilon_alone: float
+    window: float
+    tolerance: float
+
+    @property
+    def begins(self) -> tuple[float, ...]:
+        """Seconds since 1970 at which slots are due."""
+        return tuple(self.start + time for time in self.times)
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """Seconds since 1970 at which the global server closes them."""
+        return tuple(time + self.window for time in self.begins)
 
     @property
     def releases(self) -> int:
@@ -125,13 +141,19 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 def read_plan(path: Path) -> Plan:
     """A plan of a file; one that cannot be kept is refused."""
     try:
-        plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+        return decode_plan(path.read_bytes(), str(path))
     except FileNotFoundError as error:
         raise InvalidSetting(
             f"there is no plan at {path}; `fclub plan --out FILE` writes one"
         ) from error
+
+
+def decode_plan(data: bytes | str, where: str = "this") -> Plan:
+    """The same for what a file holds."""
+    try:
+        plan = msgspec.json.decode(data, type=Plan)
     except msgspec.DecodeError as error:
-        raise InvalidSetting(f"{path} is no plan: {error}") from error
+        raise InvalidSetting(f"{where} is no plan: {error}") from error
     check_plan(plan)
     return plan
 
@@ -146,6 +168,9 @@ def check_plan(plan: Plan) -> None:
         rising = all(a < b for a, b in pairwise(numbers))
         require(rising and all(map(isfinite, numbers)), f"{name} of slots must rise", numbers)
     require(plan.times[0] >= 0.0 and plan.visits[0] > 0.0, "slots begin after the start", plan.times)
+    gap = min((b - a for a, b in pairwise(plan.times)), default=inf)
+    ends = 0.0 < plan.window <= 0.5 * gap and plan.tolerance >= 0.0
+    require(ends, f"a window is above 0, at most half the {gap:g} s between slots", plan.window)
     require(plan.past >= 0.0, "past visits must be at least 0", plan.past)
     require(plan.users >= 1 and plan.dim >= 1, "a plan needs users and features", plan.users)
     made = make_plan(
@@ -192,6 +217,8 @@ def make_plan(
     start: float = 0.0,
     seconds_per_visit: float = 1.0,
     past: float = 0.0,
+    window: float = LONGEST_WINDOW,
+    tolerance: float = 60.0,
 ) -> Plan:
     """The noise with which slots at so many `visits` per user together are (ε, δ)-private.
 
@@ -214,10 +241,12 @@ def make_plan(
     rounding = _rounding(epsilon, draws, fineness)
     require(rounding < delta, f"delta must be above {rounding:.3g} for this epsilon", delta)
     mu = mu_of(epsilon, delta - rounding)
+    times = tuple(seconds_per_visit * number for number in visits)
+    gap = min((b - a for a, b in pairwise(times)), default=inf)
     steps = ceil(fineness * mu / sqrt(len(visits)))
     return Plan(
         start=start,
-        times=tuple(seconds_per_visit * number for number in visits),
+        times=times,
         visits=visits,
         past=past,
         users=users,
@@ -232,6 +261,8 @@ def make_plan(
         members=members,
         colluders=colluders if secure else 0,
         epsilon_alone=epsilon_alone,
+        window=min(window, 0.5 * gap),
+        tolerance=tolerance,
     )
 
 

@@ -14,7 +14,7 @@ from fclub.core.statistics import Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.errors import CannotForget, CannotReplace
 from fclub.privacy.ledger import Stream
-from fclub.protocol.interfaces.exchange import GlobalExchange, LocalExchange
+from fclub.protocol.interfaces.exchange import GlobalExchange, LocalExchange, Moment
 from fclub.protocol.interfaces.learner import FORGET, REPLACE, Bound, Job, Learner, State
 from fclub.protocol.messages import Message
 from fclub.protocol.seam import Beginning, GlobalOverview, LocalOverview, Outlook, Slotted, nothing
@@ -91,8 +91,8 @@ class LocalServer:
     def receive(self, message: Message) -> None:
         self._work(self.exchange.receive(message))
 
-    def due(self, now: float | None = None) -> Callable[[], None] | None:
-        begin = self.exchange.due(now)
+    def due(self, moment: Moment | None = None) -> Callable[[], None] | None:
+        begin = self.exchange.due(moment)
         return None if begin is None else partial(self._begin, begin)
 
     def _begin(self, begin: Callable[[], Job | None]) -> None:
@@ -249,6 +249,9 @@ class GlobalServer:
 
     def advance(self, overdue: bool = False) -> None:
         self.exchange.advance(overdue)
+
+    def due(self, now: float) -> Callable[[], None] | None:
+        return self.exchange.due(now)
 
     def begin(self, server: int, beginning: Beginning) -> None:
         self.exchange.start_session(server, beginning)

@@ -17,6 +17,7 @@ from fclub.core.inputs import RewardRange
 from fclub.errors import InvalidSetting, nearest
 from fclub.parameters import Parameter, split_assignment
 from fclub.protocol.families import FAMILIES
+from fclub.protocol.rows.population import plan_of
 
 POLICY = "cdp-fclub-plus"
 """What a federation runs unless it is told otherwise."""
@@ -234,6 +235,7 @@ def load_settings(
     _take_digits_for_text(tree)
     _refuse_unknown(tree, kind)
     _refuse_missing(tree, kind)
+    _read_plan(tree)
     try:
         return msgspec.convert(tree, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -304,6 +306,14 @@ def _type_parameters(tree: dict[str, Any]) -> None:
     for key, value in given.items():
         if isinstance(value, str) and key in known:
             given[key] = known[key].parse(value, f"model.parameters.{key}")
+
+
+def _read_plan(tree: dict[str, Any]) -> None:
+    """A plan's file is read once: the settings that a store remembers hold what was in it."""
+    model = tree.get("model")
+    given = model.get("parameters") if isinstance(model, dict) else None
+    if isinstance(given, dict) and isinstance(given.get("plan"), str) and given["plan"]:
+        given["plan"] = plan_of(given["plan"]).encode().decode()
 
 
 def _take_digits_for_text(tree: dict[str, Any]) -> None:

@@ -44,7 +44,7 @@ from fclub.privacy.ledger import Ledger, Stream
 from fclub.privacy.mechanisms import WholeTree
 from fclub.privacy.noise import NoiseSource, symmetric
 from fclub.privacy.sensitivity import Domain, entry_std, noised_places, sensitivity
-from fclub.protocol.interfaces.exchange import Account, Beginning, GlobalStatus, Status
+from fclub.protocol.interfaces.exchange import Account, Beginning, GlobalStatus, Moment, Status
 from fclub.protocol.interfaces.learner import Job, State
 from fclub.protocol.interfaces.overview import (
     CHANGE,
@@ -377,7 +377,7 @@ class ClusterLocal:
     def forget(self, row: int) -> Any:
         """Not supported."""
 
-    def due(self, now: float | None) -> None:
+    def due(self, moment: Moment | None) -> None:
         """There is never anything to do: the global server starts phases."""
 
     def _hand_out(self, c: int, statistics: Statistics) -> None:
@@ -647,6 +647,9 @@ class ClusterGlobal:
             return
         for server in new:
             self.ask(server)
+
+    def due(self, now: float) -> None:
+        """It has no times."""
 
     def advance(self, overdue: bool) -> None:
         """Live: start the next phase once the reported total calls for it and the last one is over."""

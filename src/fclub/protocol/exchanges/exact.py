@@ -20,6 +20,7 @@ from fclub.protocol.interfaces.exchange import (
     Begin,
     Beginning,
     GlobalStatus,
+    Moment,
     Status,
 )
 from fclub.protocol.interfaces.learner import FORGET, REPLACE, Job, Learner, State, SumNews
@@ -110,8 +111,10 @@ class ExactLocal:
         """The next contribution is without this user."""
         return int(self.learner.counts[row]) if self.told else 0
 
-    def due(self, now: float | None) -> Begin | None:
-        if self.clock is None or self.paused or self._observed() < max(1, self.clock.next_start):
+    def due(self, moment: Moment | None) -> Begin | None:
+        if moment is not None or self.clock is None or self.paused:
+            return None
+        if self._observed() < max(1, self.clock.next_start):
             return None
         return self._begin
 
@@ -184,6 +187,9 @@ class ExactGlobal:
             self.link.to_local(server, PhaseStart(phase))
         self.advance(overdue=False)
         self.phase = phase
+
+    def due(self, now: float) -> None:
+        """It has no times."""
 
     def advance(self, overdue: bool) -> None:
         if self._news:

@@ -7,13 +7,15 @@ everybody checks by replaying the filter. No message tells a number of users or 
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from fclub.core.packing import flatten, inside, rebuild, under
+from fclub.core.packing import inside, under
 from fclub.core.population.contribution import PublicPoint
 from fclub.core.population.filter import FilterState, Slot, first_state, learn, pace_of, smat, svec
 from fclub.core.population.model import Population, PublicModel, clip_norm, public_point
@@ -23,9 +25,11 @@ from fclub.privacy.ledger import Ledger
 from fclub.privacy.noise import NoiseSource
 from fclub.privacy.plan import Plan
 from fclub.privacy.slots import draw_whole
-from fclub.protocol.interfaces.exchange import Account, Beginning, GlobalStatus, Status
+from fclub.protocol.interfaces.exchange import Account, Begin, Beginning, GlobalStatus, Moment, Status
 from fclub.protocol.interfaces.learner import FORGET, REPLACE, Job, Learner, PopulationNews, State
 from fclub.protocol.interfaces.overview import (
+    NOTHING,
+    TIME,
     VISITS_PER_USER,
     GlobalOverview,
     LocalOverview,
@@ -43,11 +47,20 @@ TOLERANCE = 1e-6
 LARGEST = 2**62
 """Sums of whole numbers beyond this could wrap."""
 
+ALARM = (
+    "the population that the global server told does not follow from the releases: it has another "
+    "version of fclub, or is not honest"
+)
+
 
 class Release(Message, frozen=True, array_like=True, tag="population"):
-    """What all users of a server contribute to a slot, with noise: whole numbers of 8 bytes."""
+    """What all users of a server contribute to a slot, with noise: whole numbers of 8 bytes.
+
+    They were computed at the population as it was told for slot `told` − 1; 0 is the public start.
+    """
 
     slot: int
+    told: int
     sums: bytes
 
     def count(self) -> Count:
@@ -96,10 +109,16 @@ def read_point(data: bytes, dim: int) -> Population:
 
 
 class Transcript:
-    """All releases so far, as the filter knows them; it never changes."""
+    """All releases so far and what the filter makes of them; it never changes."""
 
-    def __init__(self, plan: Plan, model: PublicModel, state: FilterState | None = None) -> None:
-        self.plan, self.model = plan, model
+    def __init__(
+        self,
+        plan: Plan,
+        model: PublicModel,
+        state: FilterState | None = None,
+        releases: tuple[Released, ...] = (),
+    ) -> None:
+        self.plan, self.model, self.releases = plan, model, releases
         self.state = first_state(model.dim) if state is None else state
 
     @lru_cache(maxsize=8)  # noqa: B019 - as below
@@ -117,29 +136,48 @@ class Transcript:
         """Where contributions to the next slot are taken."""
         return public_point(self.model, self.population)
 
-    @lru_cache(maxsize=8)  # noqa: B019 - servers of one process replay the same releases
+    @lru_cache(maxsize=128)  # noqa: B019 - servers of one process replay the same releases
     def after(self, slot: int, servers: int, sums: bytes) -> Transcript:
         """With one release more."""
         step = self.most(slot) / self.plan.steps
         noise = step * self.plan.total(servers)
         told = Slot(self.plan.visits[slot], self.most(slot), noise, self.plan.past)
         values = step * read_whole(sums, self.plan.entries).astype(np.float64)
-        return Transcript(self.plan, self.model, learn(self.state, told, values, self.model))
+        state = learn(self.state, told, values, self.model)
+        last = Released(slot, servers, sums, write_point(state.population))
+        return Transcript(self.plan, self.model, state, (*self.releases, last))
+
+    @property
+    def told(self) -> int:
+        """The slot that comes after the last one that was released."""
+        return self.releases[-1].slot + 1 if self.releases else 0
 
     @property
     def population(self) -> Population:
         return self.state.population
 
     def saved(self) -> State:
-        values = {"held": float(self.state.held), "surprise": float(self.state.surprise)}
-        return flatten(self.state), values
+        """The releases, from which the rest follows."""
+        sums = [read_whole(one.sums, self.plan.entries) for one in self.releases]
+        values = [[one.slot, one.servers] for one in self.releases]
+        return {"sums": np.array(sums).reshape(-1, self.plan.entries)}, {"releases": values}
 
     def restored(self, arrays: dict[str, Any], values: dict[str, Any]) -> Transcript:
-        return Transcript(self.plan, self.model, rebuild(self.state, arrays)._replace(**values))
+        """What was saved, on top of a transcript without releases."""
+        found = self
+        for (slot, servers), sums in zip(values["releases"], arrays["sums"], strict=True):
+            found = found.after(slot, servers, write_whole(sums))
+        return found
 
 
 class SlotsLocal:
-    """Releases in the slots of its plan, each once; what it computes with was released before."""
+    """Releases in the slots of its plan, each once; what it computes with was released before.
+
+    Live, slot r is due at `times[r]`, in seconds since 1970, and can be begun until the plan's window
+    is over: what was left out then is never made up for. A process uses only slots that came after it
+    began, so that no copy of a store uses one again; what may have left before is charged as if it
+    had. In a simulation there are no times, and the global server calls for slots.
+    """
 
     supports = frozenset({FORGET, REPLACE})
     by_user: tuple[str, ...] = ()
@@ -153,11 +191,15 @@ class SlotsLocal:
         ledger: Ledger,
         name: str,
         link: Uplink,
+        times: tuple[float, ...] | None = None,
     ) -> None:
         self.learner, self.transcript, self.plan = learner, transcript, transcript.plan
+        self.first = transcript
         self.noise, self.ledger, self.name, self.link = noise, ledger, name, link
+        self.times = times
         self.following = self.covered = self.servers = 0
-        self.unanswered = False
+        self.open: int | None = None
+        self.unanswered = self.alarm = False
 
     def visited(self, row: int) -> None:
         """Slots go by the clock: a visit never leads to a release."""
@@ -168,16 +210,45 @@ class SlotsLocal:
     def forget(self, row: int) -> int:
         return int(self.learner.counts[row]) if self.following else 0
 
-    def due(self, now: float | None) -> None:
-        """In a simulation the global server calls for slots."""
+    def due(self, moment: Moment | None) -> Begin | None:
+        """One step of what the time calls for: charge what an earlier process may have sent, leave out
+        what is over, begin the slot whose time has come."""
+        if moment is None or not self.times:
+            return None
+        before = bisect_right(self.times, moment.began + self.plan.tolerance)
+        if self._unsettled(before):
+            return partial(self._presume, before)
+        over = bisect_right(self.times, moment.now - self.plan.window)
+        if self._unsettled(over):
+            return partial(self._leave_out, over)
+        begun = bisect_right(self.times, moment.now)
+        if self.paused or self.following >= begun:
+            return None
+        return partial(self._begin_slot, begun - 1)
+
+    def _unsettled(self, slots: int) -> int:
+        """How many of the first `slots` have neither left nor been left out."""
+        unfinished = self.open is not None and self.open < slots
+        return max(slots - self.following, 0) + unfinished
+
+    def _presume(self, slots: int) -> None:
+        """Charge slots in which an earlier process, or a copy of this store, may have sent."""
+        self._charge(0, self._unsettled(slots))
+        self._leave_out(slots)
+
+    def _leave_out(self, slots: int) -> None:
+        """These slots are over; an unfinished one among them is void."""
+        self.following = max(self.following, slots)
+        self.open = None
 
     def _begin_slot(self, slot: int) -> Job:
         if not self.following <= slot < self.plan.releases:
             raise PrivacyError(f"slot {slot} was used, or does not exist")
-        self.following = slot + 1
+        self.following, self.open = slot + 1, slot
         point = self.transcript.point
         ask = {
             "slot": slot,
+            "told": self.transcript.told,
             "most": self.transcript.most(slot),
             "steps": self.plan.steps,
             "count": self.plan.count,
@@ -185,18 +256,31 @@ class SlotsLocal:
         return Job("slot", len(self.learner.counts), ask, {"root": point.root, "mean": point.mean})
 
     def finish(self, job: Job) -> None:
-        """Everybody is in: charge the ledger, then draw this server's share of noise, and send."""
+        """Everybody is in, unless the slot is over."""
+        if job.ask["slot"] == self.open:
+            self.open = None
+            self._release(job.ask["slot"], job.ask["told"], job.total["sums"])
+
+    def _release(self, slot: int, told: int, sums: Counts) -> None:
+        """Charge the ledger, then draw this server's share of noise, and send.
+
+        Sums that nobody sees alone part here: exact `sums` go to the cohort's member, which charges,
+        draws and sends once it knows who takes part.
+        """
+        seen = int(self.learner.counts.sum())
+        self._charge(max(seen - self.covered, 0), 1)
+        self.covered, self.unanswered = seen, True
+        total = sums + draw_whole(self.noise, self.plan.entries, self.transcript.share)
+        self.link.to_global(Release(slot, told, write_whole(total)))
+
+    def _charge(self, observations: int, releases: int) -> None:
         if not self.ledger.is_open(self.name):
             self.ledger.open(self.name, self.plan.mechanism, 1.0)
-        seen = int(self.learner.counts.sum())
-        self.ledger.release(self.name, max(seen - self.covered, 0))
-        self.covered, self.unanswered = seen, True
-        total = job.total["sums"] + draw_whole(self.noise, self.plan.entries, self.transcript.share)
-        self.link.to_global(Release(job.ask["slot"], write_whole(total)))
+        self.ledger.release(self.name, observations, releases)
 
     def receive(self, message: Message) -> Job | None:
         match message:
-            case PhaseStart():
+            case PhaseStart() if self.times is None:
                 return self._begin_slot(message.phase - 1)
             case Released():
                 self._take(message)
@@ -205,30 +289,44 @@ class SlotsLocal:
                 raise InvalidMessage(f"a local server does not take a {type(message).__name__}")
 
     def _take(self, message: Released) -> None:
-        """Use the bytes of the point if a replay of the filter agrees with them."""
+        """Use the bytes of the point, and see whether a replay of the filter agrees with them."""
         if not (0 <= message.slot < self.plan.releases and message.servers >= 1):
             raise InvalidMessage(f"slot {message.slot} of {message.servers} servers makes no sense")
+        if message.slot < self.transcript.told:
+            return  # told again, in a new session
         told = read_point(message.point, self.plan.dim)
         replayed = self.transcript.after(message.slot, message.servers, message.sums)
-        for said, own in zip(told, replayed.population, strict=True):
-            if np.abs(said - own).max() > TOLERANCE:
-                raise InvalidMessage("the population that was told does not follow from the releases")
+        own = replayed.population
+        apart = max(float(np.abs(said - ours).max()) for said, ours in zip(told, own, strict=True))
+        self.alarm |= apart > TOLERANCE
         self.transcript, self.servers, self.unanswered = replayed, message.servers, False
         self.learner.absorb(PopulationNews(told.mean, told.covariance, message.servers - 1))
 
     def resume(self) -> None:
-        """A slot that was due meanwhile is left out."""
+        """A slot whose window is not over is begun by the clock."""
 
     def start_session(self, beginning: Beginning) -> None:
-        """Slots that either side knows to be used are."""
-        self.following = max(self.following, beginning.used)
+        """Nothing is sent for an unfinished slot, and slots that the other side has heard of are used.
+
+        A global server that has lost releases tells those that it has: they are all that counts.
+        """
+        self.open = None
+        if self._unsettled(min(beginning.used, self.plan.releases)):
+            self._presume(min(beginning.used, self.plan.releases))
+        if beginning.global_lost:
+            self.transcript = self.first
 
     def status(self) -> Status:
-        used, plan = self.following, self.plan
-        at = plan.visits[used] if used < plan.releases else None
-        outlook = Outlook(VISITS_PER_USER, 0.0, at, used, plan.releases)
         open_ = {self.name: self.ledger.streams[self.name]} if self.ledger.is_open(self.name) else {}
-        return Status(self._waiting(), outlook, self.unanswered, used, open_)
+        used = self.following - (self.open is not None)
+        return Status(self._waiting(), self._outlook(), self.unanswered, used, open_)
+
+    def _outlook(self) -> Outlook:
+        used, plan, alarm = self.following, self.plan, ALARM if self.alarm else ""
+        if self.times == ():
+            return Outlook(NOTHING)
+        what, at = (VISITS_PER_USER, plan.visits) if self.times is None else (TIME, self.times)
+        return Outlook(what, 0.0, at[used] if used < len(at) else None, used, len(at), alarm)
 
     def _waiting(self) -> int:
         return int(self.learner.counts.sum()) - self.covered
@@ -240,26 +338,37 @@ class SlotsLocal:
 
     def state(self) -> State:
         arrays, values = self.transcript.saved()
-        numbers = [self.following, self.covered, self.servers, int(self.unanswered)]
-        return under("filter.", arrays), {"filter": values, "slots": numbers}
+        numbers = [self.following, self.open, self.covered, self.servers]
+        flags = [self.unanswered, self.alarm]
+        return arrays, values | {"slots": numbers, "flags": flags}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        self.transcript = self.transcript.restored(inside("filter.", arrays), values["filter"])
-        self.following, self.covered, self.servers, unanswered = values["slots"]
-        self.unanswered = bool(unanswered)
+        self.transcript = self.first.restored(arrays, values)
+        self.following, self.open, self.covered, self.servers = values["slots"]
+        self.unanswered, self.alarm = values["flags"]
 
 
 class SlotsGlobal:
-    """Sums what arrives in a slot, filters the sum, and tells everybody. It knows nothing else."""
+    """Sums what arrives in a slot, filters the sum, and tells everybody. It knows nothing else.
+
+    Live, slot r closes at `closings[r]`, in seconds since 1970, with those that have arrived; in a
+    simulation a phase is a slot.
+    """
 
     gathers = True
 
-    def __init__(self, servers: list[int], transcript: Transcript, link: Downlink) -> None:
-        self.servers, self.transcript, self.link = sorted(servers), transcript, link
-        self.plan = transcript.plan
-        self.slot = -1
+    def __init__(
+        self,
+        servers: list[int],
+        transcript: Transcript,
+        link: Downlink,
+        closings: tuple[float, ...] = (),
+    ) -> None:
+        self.servers, self.first, self.link = sorted(servers), transcript, link
+        self.transcript, self.plan, self.closings = transcript, transcript.plan, closings
+        self.slot = 0
         self.arrived: dict[int, Counts] = {}
-        self.summed = 0
+        self.used: dict[int, int] = {}
 
     def invite(self, servers: int) -> None:
         self.servers = list(range(servers))
@@ -269,60 +378,71 @@ class SlotsGlobal:
         self.slot, self.arrived = phase - 1, {}
         for server in self.servers:
             self.link.to_local(server, PhaseStart(phase))
-        self.advance(overdue=True)
+        self._close(phase)
 
     def advance(self, overdue: bool) -> None:
-        """Close the slot: a secure sum holds everybody, or there is none."""
-        enough = len(self.arrived) >= (self.plan.members if self.plan.secure else 1)
-        if not self.arrived or not enough:
+        """Slots close by the clock: a message never leads to another."""
+
+    def due(self, now: float) -> Callable[[], None] | None:
+        over = bisect_right(self.closings, now)
+        return partial(self._close, over) if over > self.slot else None
+
+    def _close(self, following: int) -> None:
+        """The open slot ends, and perhaps others in which nothing could arrive.
+
+        A secure sum holds everybody, or there is none.
+        """
+        arrived, slot = self.arrived, self.slot
+        self.slot, self.arrived = following, {}
+        if not arrived or len(arrived) < (self.plan.members if self.plan.secure else 1):
             return
-        total = np.sum([self.arrived[server] for server in sorted(self.arrived)], axis=0)
-        sums, self.summed = write_whole(total), len(self.arrived)
-        self.transcript = self.transcript.after(self.slot, self.summed, sums)
-        told = Released(self.slot, self.summed, sums, write_point(self.transcript.population))
-        self.arrived = {}
+        total = np.sum([arrived[server] for server in sorted(arrived)], axis=0)
+        self.transcript = self.transcript.after(slot, len(arrived), write_whole(total))
         for server in self.servers:
-            self.link.to_local(server, told)
+            self.link.to_local(server, self.transcript.releases[-1])
 
     def start_session(self, server: int, beginning: Beginning) -> None:
-        """Slots are used once, in whichever session."""
+        """Tell all releases again: this server may have missed some."""
+        for told in self.transcript.releases:
+            self.link.to_local(server, told)
 
     def receive(self, server: int, message: Message) -> None:
         match message:
-            case Release() if server in self.servers:
+            case Release() if server in self.servers and 0 <= message.slot < self.plan.releases:
                 sums = read_whole(message.sums, self.plan.entries)
-                if message.slot != self.slot or server in self.arrived:
-                    raise InvalidMessage(f"slot {message.slot} is not open for server {server}")
                 if np.abs(sums).max() > LARGEST // max(len(self.servers), 1):
                     raise InvalidMessage("whole numbers that no users can have contributed")
-                self.arrived[server] = sums
+                if message.slot < self.used.get(server, 0):
+                    raise InvalidMessage(f"server {server} has used slot {message.slot} before")
+                self.used[server] = message.slot + 1
+                if (message.slot, message.told) == (self.slot, self.transcript.told):
+                    self.arrived[server] = sums  # what is late, or of another population, is lost
             case _:
                 kind = type(message).__name__
                 raise InvalidMessage(f"the global server does not take a {kind} from server {server}")
 
     def status(self) -> GlobalStatus:
         """How many observations there are is nowhere told."""
-        return GlobalStatus(self.slot + 1, 0)
+        return GlobalStatus(self.slot, 0)
 
     def account(self, server: int) -> Account:
         """Slots are paid one by one."""
-        used = self.slot + 1
-        return Account(0, used / self.plan.releases, used)
+        return Account(0, self.slot / self.plan.releases, self.used.get(server, 0))
 
     def limit(self, clusters: int) -> None:
         """The slots are limit enough."""
 
     def overview(self) -> list[GlobalOverview]:
         members = [(server, POPULATION) for server in self.servers]
-        return [GlobalOverview(0, members, POPULATION)] if self.summed else []
+        return [GlobalOverview(0, members, POPULATION)] if self.transcript.releases else []
 
     def state(self) -> State:
         arrays, values = self.transcript.saved()
-        numbers = [self.slot, self.summed]
-        return under("filter.", arrays), {"filter": values, "slots": numbers}
+        arrived = {str(server): sums for server, sums in self.arrived.items()}
+        used = {str(server): slot for server, slot in self.used.items()}
+        return arrays | under("arrived.", arrived), values | {"slot": self.slot, "used": used}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-        """A slot that was open when this was saved is lost, at no cost but its own."""
-        self.transcript = self.transcript.restored(inside("filter.", arrays), values["filter"])
-        self.slot, self.summed = values["slots"]
-        self.arrived = {}
+        self.transcript, self.slot = self.first.restored(arrays, values), values["slot"]
+        self.arrived = {int(server): sums for server, sums in inside("arrived.", arrays).items()}
+        self.used = {int(server): slot for server, slot in values["used"].items()}

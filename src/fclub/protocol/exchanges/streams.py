@@ -20,6 +20,7 @@ from fclub.protocol.interfaces.exchange import (
     Begin,
     Beginning,
     GlobalStatus,
+    Moment,
     Status,
 )
 from fclub.protocol.interfaces.learner import FORGET, REPLACE, Job, Learner, Noised, State, StreamNews
@@ -132,8 +133,8 @@ class StreamLocal:
         self.gone += released
         return released
 
-    def due(self, now: float | None) -> Begin | None:
-        if self.clock is None or self._look() < max(1, self.clock.next_start):
+    def due(self, moment: Moment | None) -> Begin | None:
+        if moment is not None or self.clock is None or self._look() < max(1, self.clock.next_start):
             return None
         return self._begin_phase
 
@@ -250,6 +251,9 @@ class StreamGlobal:
             self.link.to_local(server, PhaseStart(phase))
         self.advance(overdue=False)
         self.phase = phase
+
+    def due(self, now: float) -> None:
+        """It has no times."""
 
     def advance(self, overdue: bool) -> None:
         if self._news:

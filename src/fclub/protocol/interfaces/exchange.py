@@ -16,6 +16,13 @@ Begin = Callable[[], Job | None]
 """Begins work that is due; returns what of it is left to do beside serving."""
 
 
+class Moment(NamedTuple):
+    """A time, in seconds since 1970, and when the process that tells it began."""
+
+    now: float
+    began: float
+
+
 class Beginning(NamedTuple):
     """Why a session with a local server begins anew after an earlier one.
 
@@ -77,11 +84,8 @@ class LocalExchange(Protocol):
         Returns how many of its observations have been released at most: they cannot be taken back.
         """
 
-    def due(self, now: float | None) -> Begin | None:
-        """What the numbers of the server, or the time, call for now.
-
-        `now` is None where only numbers have changed, and in a simulation the number of the round.
-        """
+    def due(self, moment: Moment | None) -> Begin | None:
+        """What the time calls for now, or, without a moment, the numbers of the server."""
 
     def finish(self, job: Job) -> Job | None:
         """Everybody is in this job: send it, or let the learner absorb it."""
@@ -149,6 +153,9 @@ class GlobalExchange(Protocol):
 
     def advance(self, overdue: bool) -> None:
         """Live: do what is due now; what is `overdue` goes on without the missing."""
+
+    def due(self, now: float) -> Callable[[], None] | None:
+        """Live: what the time calls for now."""
 
     def start_session(self, server: int, beginning: Beginning) -> None:
         """Nothing that this server sends from now on may count twice."""

@@ -12,14 +12,16 @@ from fclub.core.types import Counts, Indices
 CLUSTER, TYPE = "cluster", "type"
 """Kinds of clusters: those that servers find, and types, which are the same on every server."""
 
-USERS, OBSERVATIONS, VISITS_PER_USER, CHANGE, NOTHING = (
+USERS, OBSERVATIONS, VISITS_PER_USER, CHANGE, TIME, NOTHING = (
     "users",
     "observations",
     "visits per user",
     "change",
+    "time",
     "nothing",
 )
-"""What an `Outlook` counts. CHANGE: data that change an estimate; NOTHING: it never sends."""
+"""What an `Outlook` counts. CHANGE: data that change an estimate; TIME: seconds since 1970; NOTHING: it
+never sends."""
 
 Member = tuple[int, int]
 """A local cluster as the global server knows it: (server, opaque id)."""
@@ -80,7 +82,7 @@ class Outlook:
     """When a local server sends next: once `now` has come to `at`, both in units of `what`.
 
     Without `at` nothing that is counted leads to it. `used` of `releases` are those that a limited
-    number allows in a period.
+    number allows in a period. `alarm` is what is wrong with what others have told, for people.
     """
 
     what: str
@@ -88,3 +90,4 @@ class Outlook:
     at: float | None = None
     used: int = 0
     releases: int | None = None
+    alarm: str = ""

@@ -27,7 +27,7 @@ from fclub.protocol.plus.messages import Digest, News, Shares
 from fclub.protocol.plus.outside import Outside
 from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.split_local import SplitLocal
-from fclub.protocol.seam import OBSERVATIONS, Beginning, Outlook, State, nothing
+from fclub.protocol.seam import OBSERVATIONS, Beginning, Moment, Outlook, State, nothing
 
 RELEASES = 4
 """Users of whom one part releases what is due: exact noise for one takes a millisecond or two."""
@@ -157,8 +157,8 @@ class EventLocal(SplitLocal):
         self._guests = None
         super()._begin_phase(self.phase)
 
-    def due(self) -> Callable[[], None] | None:
-        return None if self.busy else super().due()
+    def due(self, moment: Moment | None = None) -> Callable[[], None] | None:
+        return None if self.busy else super().due(moment)
 
     def _report(self, phase: int) -> None:
         """Send what was released of users who have something new.

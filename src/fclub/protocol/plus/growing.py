@@ -20,6 +20,7 @@ from fclub.protocol.seam import (
     Beginning,
     Bound,
     LocalOverview,
+    Moment,
     Outlook,
     Slotted,
     State,
@@ -85,8 +86,8 @@ class GrowingUsers:
     def forget(self, row: int) -> int:
         return self.server.forget(row)
 
-    def due(self) -> Callable[[], None] | None:
-        return self.server.due()
+    def due(self, moment: Moment | None = None) -> Callable[[], None] | None:
+        return self.server.due(moment)
 
     @property
     def in_parts(self) -> bool:

@@ -30,6 +30,7 @@ from fclub.protocol.seam import (
     TYPE,
     Beginning,
     LocalOverview,
+    Moment,
     Outlook,
     Slotted,
     State,
@@ -168,9 +169,9 @@ class TypeLocal(TypeServing):
             self._pass = self._new_pass()
         return released
 
-    def due(self) -> Callable[[], None] | None:
+    def due(self, moment: Moment | None = None) -> Callable[[], None] | None:
         """Nothing while users are added up."""
-        if self.clock is None or self._pass is not None:
+        if moment is not None or self.clock is None or self._pass is not None:
             return None
         if self.observations < self.clock.next_start or not self.has_begun:
             return None

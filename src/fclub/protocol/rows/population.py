@@ -19,7 +19,7 @@ from fclub.core.statistics import Packed
 from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import USER, Flag, level_named
-from fclub.privacy.plan import FEWEST, Plan, make_plan, read_plan, slot_visits
+from fclub.privacy.plan import FEWEST, Plan, decode_plan, make_plan, read_plan, slot_visits
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.exchanges import slots
 from fclub.protocol.exchanges.slots import SlotsGlobal, SlotsLocal, Transcript
@@ -58,6 +58,11 @@ class PlanClock:
 
     def restore(self, state: list[int]) -> None:
         (self.phase,) = state
+
+
+def plan_of(given: str) -> Plan:
+    """A plan by its file, or by what that holds."""
+    return decode_plan(given) if given.lstrip().startswith("{") else read_plan(Path(given))
 
 
 class PopulationConstants(Constants):
@@ -116,10 +121,13 @@ class PopulationFamily:
         """A file's, or one for the expected visits."""
         constants, shape = self.constants, self.shape
         if constants.plan:
-            plan = read_plan(Path(constants.plan))
+            plan = plan_of(constants.plan)
+            members = plan.members if shape.live else shape.members
             same = (plan.dim, plan.members, plan.epsilon, plan.delta, plan.level)
-            own = (shape.dim, shape.members, constants.epsilon, constants.delta, constants.level)
+            own = (shape.dim, members, constants.epsilon, constants.delta, constants.level)
             require(same == own, f"the plan is for dim, members, epsilon, delta, level {same}", own)
+            noise = "live servers have no secure sums yet: plan with --per-server; secure"
+            require(not (shape.live and plan.secure), noise, plan.secure)
             return plan
         secure = constants.secure and shape.members >= max(FEWEST, (constants.colluders or 1) + 2)
         return make_plan(
@@ -143,12 +151,15 @@ class PopulationFamily:
 
     decode = staticmethod(slots.decode)
 
+    @property
+    def planned(self) -> bool:
+        """Whether live servers release at all: they do so in the slots of a plan that was given."""
+        return bool(self.constants.plan) and self.constants.share
+
     def fingerprint(self) -> dict[str, Any]:
-        return {
-            "plan": msgspec.to_builtins(self.plan),
-            "filter": VERSION,
-            "share": self.constants.share,
-        }
+        """A live store takes a plan once, after which that is its own."""
+        plan = msgspec.to_builtins(self.plan) if self.planned or not self.shape.live else None
+        return {"plan": plan, "filter": VERSION, "share": self.constants.share}
 
     def ledger(self, seeded: bool, keep: bool = True) -> Ledger:
         level, flags = level_named(self.constants.level), FLAGS[self.constants.level]
@@ -167,16 +178,17 @@ class PopulationFamily:
         return Packed.zeros(count, self.shape.dim)
 
     def local_server(self, place: Place, users: Any, live: bool) -> LocalServer:
-        require(not live, "cdp-population is for simulations only so far; live:", live)
         assert place.ledger is not None
         pooled = self.constants.level == "transcript"
         learner = PopulationLearner(users, self.model, self.domain, pooled, self.constants.exploration)
         told = place.noise, place.ledger, place.name, place.link
-        exchange: LocalExchange = SlotsLocal(learner, self.first, *told)
+        times = None if not live else self.plan.begins if self.planned else ()
+        exchange: LocalExchange = SlotsLocal(learner, self.first, *told, times)
         return LocalServer(learner, exchange)
 
     def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
-        return GlobalServer(SlotsGlobal(servers, self.first, link))
+        closings = self.plan.ends if self.shape.live and self.planned else ()
+        return GlobalServer(SlotsGlobal(servers, self.first, link, closings))
 
     def compiled(self, federation: Federation) -> PopulationRounds:
         return PopulationRounds(federation)

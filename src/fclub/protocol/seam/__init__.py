@@ -5,13 +5,14 @@ a clock that fit together, and says what their releases promise. All other code 
 names of this package. `families.py` is the table of all families.
 """
 
-from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.interfaces.exchange import Beginning, Moment
 from fclub.protocol.interfaces.learner import Bound, State
 from fclub.protocol.interfaces.overview import (
     CHANGE,
     CLUSTER,
     NOTHING,
     OBSERVATIONS,
+    TIME,
     TYPE,
     USERS,
     VISITS_PER_USER,
@@ -46,6 +47,7 @@ __all__ = [
     "CLUSTER",
     "NOTHING",
     "OBSERVATIONS",
+    "TIME",
     "TYPE",
     "USERS",
     "VISITS_PER_USER",
@@ -62,6 +64,7 @@ __all__ = [
     "LocalOverview",
     "LocalServer",
     "Member",
+    "Moment",
     "Outlook",
     "Place",
     "Price",

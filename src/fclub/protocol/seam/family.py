@@ -27,7 +27,8 @@ class Shape:
     """What all servers know of a federation before the first visit.
 
     `constant` is the last feature of every item where all items share one. `clusters` bounds the local
-    clusters of the whole federation. `users` and `members` are those that are expected.
+    clusters of the whole federation. `users` and `members` are those that a simulation expects; `live`
+    servers know them from a plan, if at all.
     """
 
     dim: int
@@ -35,6 +36,7 @@ class Shape:
     constant: float | None = None
     users: int = 1
     members: int = 1
+    live: bool = False
 
 
 class Place(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from fclub.core.statistics import Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.privacy.ledger import Stream
-from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.interfaces.exchange import Beginning, Moment
 from fclub.protocol.interfaces.learner import Bound, State
 from fclub.protocol.interfaces.overview import GlobalOverview, LocalOverview, Outlook
 from fclub.protocol.messages import Message
@@ -87,8 +87,8 @@ class LocalServer(Protocol):
         Raises `CannotForget`, and changes nothing, where users cannot be told apart any more.
         """
 
-    def due(self) -> Callable[[], None] | None:
-        """Work that the server's own count calls for now beside serving, or None."""
+    def due(self, moment: Moment | None = None) -> Callable[[], None] | None:
+        """Work that the time, or without a moment its own count, calls for now, or None."""
 
     in_parts: bool
     """Whether long work waits for `part`, instead of being done at once where it is due."""
@@ -161,6 +161,9 @@ class Gathering:
     """A global server that answers when it advances or starts a phase, and at no other time."""
 
     gathers = True
+
+    def due(self, now: float) -> None:
+        """It has no times."""
 
 
 class Slotted(Protocol):
@@ -242,6 +245,9 @@ class GlobalServer(Protocol):
 
     def advance(self, overdue: bool = False) -> None:
         """Live: do what is due now; what is `overdue` goes on without the missing."""
+
+    def due(self, now: float) -> Callable[[], None] | None:
+        """Live: what the time, in seconds since 1970, calls for now, or None."""
 
     def begin(self, server: int, beginning: Beginning) -> None:
         """A session with that server begins: nothing that it sends from now on may count twice."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from fclub.privacy.ledger import Ledger
@@ -38,11 +39,16 @@ def next_sending(outlook: Outlook) -> str:
                 f"Release {outlook.used + 1} of {outlook.releases} leaves once users have made "
                 f"{at:.1f} visits on average; now it is {now:.1f}."
             )
+        case seam.TIME if at is None:
+            return f"All {outlook.releases} slots of the plan are over: nothing more leaves."
+        case seam.TIME:
+            when = f"{datetime.fromtimestamp(at or 0.0, UTC):%Y-%m-%d %H:%M}"
+            return f"Slot {outlook.used + 1} of {outlook.releases} of the plan is on {when} UTC."
         case seam.OBSERVATIONS if at is not None:
             return f"The next exchange is at {at:,.0f} observations; now there are {now:,.0f}."
         case seam.CHANGE:
             return "A cluster is sent once new data change its estimate enough, and at every phase."
-    return "Nothing ever leaves: this server was told not to share."
+    return "Nothing ever leaves: this server was told not to share, or has no plan."
 
 
 def promise(ledger: Ledger, days: float) -> dict[str, Any]:
@@ -73,6 +79,8 @@ def local_notes(node: LocalNode, failed: dict[str, int]) -> list[Note]:
         notes.append(_note("It agrees with the global server on what was sent.", good=True))
     else:
         notes.append(_note(_sentence(standing.reason or "the global server has not answered yet")))
+    if node.server.outlook.alarm:
+        notes.append(_note(_sentence(node.server.outlook.alarm)))
     if node.books.exhausted:
         notes.append(_note("The privacy budget is used up: it learns for itself."))
     broken = sum(number for status, number in failed.items() if status >= "500")

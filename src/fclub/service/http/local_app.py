@@ -341,6 +341,8 @@ class LocalService:
             gauge("fclub_privacy_epsilon", "ε spent at this δ.", spent.epsilon, delta=delta)
         exhausted = float(self.node.exhausted)
         gauge("fclub_privacy_exhausted", "1 while the budget lets nothing more leave.", exhausted)
+        alarm = float(bool(self.node.server.outlook.alarm))
+        gauge("fclub_release_alarm", "1 if what was told does not follow from releases.", alarm)
         self.monitor.count("fclub_observations_total", "Rewards in the store.", self.node.feedbacks)
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
@@ -352,6 +354,8 @@ class LocalService:
         exhausted, health = self.node.exhausted, self.node.sessions.handshake.shown.health
         if not self.runner.wire.connected:
             health = {"status": "degraded", "reason": self.monitor.unreached}
+        if alarm := self.node.server.outlook.alarm:
+            health = {"status": "degraded", "reason": alarm}
         return health | {"uptime_seconds": uptime, "privacy_exhausted": exhausted}
 
     async def ready(self, request: Request) -> Response:

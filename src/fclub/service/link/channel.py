@@ -44,7 +44,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     `incarnation` is made with a store, `marked` tells that the store was restored from a backup.
     `chains` are the values of the chain of its own frames at the numbers from `confirmed` to `sent`,
     `heard` the value of the other's at `received`. `used` is the highest phase or slot that it knows
-    to be used. Only the global server says `superseded`: of the incarnation that it answers.
+    to be used. Only the global server says `superseded`: of the incarnation that it answers. `rules` is
+    a hash of model and plan.
     """
 
     incarnation: bytes
@@ -58,6 +59,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     heard: bytes
     used: int = 0
     superseded: bool = False
+    rules: bytes = b""
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True):

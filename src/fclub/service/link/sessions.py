@@ -31,7 +31,7 @@ def judge(local: Record, hub: Record) -> Verdict:
     A store that has never had a session cannot tell whether the global server has lost some, so then
     only the mark of the global store counts.
     """
-    if hub.superseded:
+    if hub.superseded or local.rules != hub.rules:
         return Verdict(refused=True)
     if local.ordinal == 0:
         return Verdict(local_new=True, global_lost=hub.marked)

@@ -10,6 +10,7 @@ import msgspec
 
 from fclub.errors import InvalidFile, OtherSettings
 from fclub.protocol.families import FAMILIES
+from fclub.protocol.rows.population import plan_of
 from fclub.service.settings import PROMISE, Model
 from fclub.service.store.store import Store
 
@@ -77,4 +78,7 @@ def _keys(model: Model) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    return "not set" if value is None else str(value)
+    """A plan by its hash."""
+    if isinstance(value, str) and value.startswith("{"):
+        return f"the plan {plan_of(value).digest[:16]}"
+    return "not set" if value in (None, "") else str(value)

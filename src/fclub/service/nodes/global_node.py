@@ -7,6 +7,7 @@ phase, a merge or answers, is looked at once when all are there; then they are o
 from __future__ import annotations
 
 import json
+import struct
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import msgspec
 
 from fclub.errors import (
     Conflict,
+    InvalidFile,
     InvalidMessage,
     NotAdmitted,
     NotAgreed,
@@ -47,7 +49,7 @@ from fclub.service.link.channel import (
     encode_frame,
 )
 from fclub.service.link.sessions import beginning_of, judge, offer_for, reason_for
-from fclub.service.nodes.node import Empty, Entry, Node, RecordedNoise
+from fclub.service.nodes.node import Clock, Empty, Entry, Node, RecordedNoise
 from fclub.service.store.store import Changes, Store
 
 Taken = tuple[str, bytes]
@@ -133,6 +135,28 @@ class Close(Empty):
 
 
 @dataclass(frozen=True)
+class Tick(Entry):
+    """A time has come that calls for something, such as the end of a slot."""
+
+    now: float
+
+    kind = "tick"
+
+    def body(self) -> bytes:
+        return struct.pack("<d", self.now)
+
+    @classmethod
+    def read(cls, source: str, body: bytes) -> Tick:
+        return cls(*struct.unpack("<d", body))
+
+    def apply(self, node: GlobalNode) -> None:
+        work = node.server.due(self.now)
+        if work is None:
+            raise InvalidFile("the log holds a time that calls for nothing")
+        work()
+
+
+@dataclass(frozen=True)
 class Invite(Entry):
     """So many servers take part from now on."""
 
@@ -172,9 +196,12 @@ class Retire(Entry):
 
 
 KINDS: Mapping[str, type[Entry]] = {
-    entry.kind: entry for entry in (FromLocal, Together, Begin, Close, Invite, Retire)
+    entry.kind: entry for entry in (FromLocal, Together, Begin, Close, Tick, Invite, Retire)
 }
 
+
+REPLACED = "a store that another one has replaced speaks under this name"
+OTHER_RULES = "it has another model or another plan"
 
 ANSWERS = 8
 """Answers that are remembered of each server: a broker may deliver a question twice."""
@@ -285,12 +312,14 @@ class GlobalSessions:
         last = peer.incarnations.get(theirs.incarnation.hex(), channel.ordinal)
         used, superseded = self.used(peer), last < channel.ordinal
         ours = channel.record(self.node.incarnation, peer.marked, used, superseded)
+        ours = msgspec.structs.replace(ours, rules=self.node.rules)
         verdict, offer = judge(theirs, ours), None
         if verdict.agreed:
             channel.confirm(theirs.received, theirs.heard, self.journal.changes)
             self.journal.send_again(channel)
         elif verdict.refused:
-            peer.trouble = "a store that another one has replaced speaks under this name"
+            other = theirs.rules != ours.rules
+            peer.trouble = OTHER_RULES if other else REPLACED
             self.journal.changes.notices.append(f"{channel.peer}: {peer.trouble}")
         else:
             offer = offer_for(theirs, ours, verdict)
@@ -363,8 +392,10 @@ class GlobalNode(Node):
     name = GLOBAL
     sessions: GlobalSessions
 
-    def __init__(self, wanted: Membership, family: Family, store: Store) -> None:
-        super().__init__(store, RecordedNoise(NoNoise()))
+    def __init__(
+        self, wanted: Membership, family: Family, store: Store, clock: Clock = time.time
+    ) -> None:
+        super().__init__(store, RecordedNoise(NoNoise()), clock)
         self._taken: list[Taken] = []
         self.family, self._wanted, self.started = family, wanted, time.time()
         self.names: list[str] = json.loads(store.get("servers") or "[]")
@@ -505,6 +536,7 @@ class GlobalNode(Node):
         self.sessions.accepted(peer, frame.session)
         peer.channel.check_session(frame.session)
         if peer.channel.is_next(frame):
+            self.tick()
             self.apply(sender, frame.payload)
             self._taken.append((sender, frame.payload))
         else:
@@ -563,6 +595,14 @@ class GlobalNode(Node):
         if unheard >= UNHEARD_SECONDS and (peer.seen is None or waiting):
             return f"not heard for {unheard:.0f} s; look whether it runs and reaches the broker"
         return None
+
+    def tick(self) -> bool:
+        now = self.now
+        due = self.server.due(now) is not None
+        if due:
+            self.settle()
+            self.journal.do(Tick(now))
+        return due
 
     def close_phase(self) -> None:
         """The deadline has passed: go on without those that have not answered."""

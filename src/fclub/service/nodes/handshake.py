@@ -32,6 +32,9 @@ class Standing(NamedTuple):
 
 WAITING = Standing(AGREEING, "the global server has not answered yet: nothing is released")
 ANOTHER_STORE = Standing(REFUSED, "another store speaks under this name: nothing is released")
+OTHER_RULES = Standing(
+    REFUSED, "the global server has another model or another plan: nothing is released"
+)
 
 
 SHUT_OUT = Standing(

@@ -33,7 +33,7 @@ from fclub.errors import (
 )
 from fclub.privacy.levels import EVENT
 from fclub.protocol.messages import Message, encode
-from fclub.protocol.seam import Bound, Family, LocalOverview, Place, Slotted, State
+from fclub.protocol.seam import Bound, Family, LocalOverview, Moment, Place, Slotted, State
 from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
@@ -50,8 +50,15 @@ from fclub.service.link.channel import (
     encode_frame,
 )
 from fclub.service.link.sessions import beginning_of, reason_for
-from fclub.service.nodes.handshake import AGREED, ANOTHER_STORE, REFUSED, Handshake, Standing
-from fclub.service.nodes.node import Empty, Entry, Node, RecordedNoise, Work
+from fclub.service.nodes.handshake import (
+    AGREED,
+    ANOTHER_STORE,
+    OTHER_RULES,
+    REFUSED,
+    Handshake,
+    Standing,
+)
+from fclub.service.nodes.node import Clock, Empty, Entry, Node, RecordedNoise, Work
 from fclub.service.store import offers
 from fclub.service.store.attributes import Attributes
 from fclub.service.store.backup import SILENT
@@ -271,6 +278,28 @@ class Begin(Entry):
         node.sessions.begin(self.offer, self.sure)
 
 
+@dataclass(frozen=True)
+class Tick(Entry):
+    """A time has come that calls for something, such as a slot."""
+
+    moment: Moment
+
+    kind = "tick"
+
+    def body(self) -> bytes:
+        return struct.pack("<dd", *self.moment)
+
+    @classmethod
+    def read(cls, source: str, body: bytes) -> Tick:
+        return cls(Moment(*struct.unpack("<dd", body)))
+
+    def apply(self, node: LocalNode) -> None:
+        work = node.server.due(self.moment)
+        if work is None:
+            raise InvalidFile("the log holds a time that calls for nothing")
+        work()
+
+
 class Visit(Empty):
     """Somebody asks for something: slots are due by visits."""
 
@@ -318,6 +347,7 @@ KINDS: Mapping[str, type[Entry]] = {
         Pause,
         Agree,
         Begin,
+        Tick,
         Visit,
         Release,
         Forgo,
@@ -378,6 +408,7 @@ class LocalSessions:
         """Ask where the global server stands; until it has answered nothing is released."""
         self.wait()
         record = self.channel.record(self.node.incarnation, self.marked, self.node.server.used)
+        record = msgspec.structs.replace(record, rules=self.node.rules)
         self._tell(self.handshake.ask(self.node.name, record))
 
     def _tell(self, letter: bytes) -> None:
@@ -428,8 +459,9 @@ class LocalSessions:
         if verdict is None:
             return
         if verdict.refused:
-            self.handshake.standing = ANOTHER_STORE
-            self.journal.changes.notices.append(str(ANOTHER_STORE.reason))
+            other = frame.record.rules != self.node.rules
+            self.handshake.standing = OTHER_RULES if other else ANOTHER_STORE
+            self.journal.changes.notices.append(str(self.handshake.standing.reason))
         elif frame.offer is not None:
             self._accept(frame.offer)
         else:
@@ -708,8 +740,9 @@ class LocalNode(Node):
         rng: np.random.Generator,
         store: Store,
         uniform: float = 0.0,
+        clock: Clock = time.time,
     ) -> None:
-        super().__init__(store, noise)
+        super().__init__(store, noise, clock)
         self.name, self.family, self.uniform = name, family, uniform
         ledger = family.ledger(seeded=noise.seeded, keep=False)
         if ledger is not None:
@@ -839,6 +872,13 @@ class LocalNode(Node):
                 self.sessions.take_in(frame)
             case _:
                 raise InvalidMessage(f"a local server does not take a {type(frame).__name__}")
+
+    def tick(self) -> bool:
+        moment = Moment(self.now, self.began)
+        due = self.server.due(moment) is not None
+        while self.server.due(moment) is not None:
+            self.journal.do(Tick(moment))
+        return due
 
     def state(self) -> State:
         arrays, values = self.server.state()

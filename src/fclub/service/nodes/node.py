@@ -8,6 +8,7 @@ commits them, and only then answers and sends.
 from __future__ import annotations
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from math import prod
@@ -244,6 +245,9 @@ class Journal:
 
 Work = Callable[[], None]
 
+Clock = Callable[[], float]
+"""Tells seconds since 1970; one for a whole node, so that tests need not wait."""
+
 
 class Sessions(Protocol):
     """How a node agrees with its peers on where both stand."""
@@ -270,14 +274,29 @@ class Node(ABC):
 
     sessions: Sessions
 
-    def __init__(self, store: Store, noise: RecordedNoise) -> None:
+    rules = b""
+    """A hash of the model and the plan, which peers compare."""
+
+    def __init__(self, store: Store, noise: RecordedNoise, clock: Clock = time.time) -> None:
         self.store, self.journal = store, Journal(self, store, noise)
+        self._clock = clock
+        self.began = self._latest = clock()
         first = os.urandom(INCARNATION_BYTES).hex()
         self.incarnation = bytes.fromhex(store.remember("incarnation", first))
 
     @abstractmethod
     def recover(self) -> None:
         """Take up what the store holds."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since 1970; they never go back."""
+        self._latest = max(self._latest, self._clock())
+        return self._latest
+
+    @abstractmethod
+    def tick(self) -> bool:
+        """Do and log what the time calls for; whether there was anything."""
 
     @property
     @abstractmethod

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import secrets
 import struct
+import time
 from collections.abc import Callable
+from hashlib import sha256
 from math import sqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +28,7 @@ from fclub.protocol.seam import Family, Shape
 from fclub.service.nodes.binding import SETTINGS, bound_to, remember
 from fclub.service.nodes.global_node import GlobalNode, Membership
 from fclub.service.nodes.local_node import Forgotten, LocalNode
-from fclub.service.nodes.node import RecordedNoise
+from fclub.service.nodes.node import Clock, RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
 from fclub.service.store.backup import backup_store, describe
 from fclub.service.store.catalogue import Catalogue
@@ -36,6 +38,7 @@ from fclub.service.store.store import UNREADABLE, Store, read_meta
 AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
 ENTROPY_BITS = 128
 REFUSE_DAYS = "refuse_forgotten_days"
+PLAN = "plan"
 REHEARSED = 25
 """Visits of a rehearsal: the second phase, from which on types are learned, starts before."""
 DAMAGE = (UNREADABLE, struct.error, msgspec.DecodeError, LookupError, TypeError, ValueError)
@@ -50,7 +53,7 @@ def family_of(model: Model) -> Family:
     if not model.parameters.get("share", True):
         raise InvalidSetting("model.parameters: share is off, but this is a federation", model.policy)
     promise = {k: v for k, v in PROMISE.items() if k in FAMILIES[model.policy].defaults}
-    shape = Shape(model.dim, model.expected_clusters, model.constant)
+    shape = Shape(model.dim, model.expected_clusters, model.constant, live=True)
     return make_family(model.policy, shape, promise | model.parameters)
 
 
@@ -66,19 +69,28 @@ def caution(model: Model) -> str | None:
     )
 
 
-def _fingerprint(model: Model) -> dict[str, Any]:
-    """What a store is bound to."""
-    found = {"policy": model.policy, "dim": model.dim, "rules": family_of(model).fingerprint()}
-    return found if model.reward == (0.0, 1.0) else found | {"reward": model.reward}
+def _bind(store: Store, model: Model) -> bytes:
+    """Bind a store to its model, and to a plan once it is given one; returns what peers compare."""
+    rules = family_of(model).fingerprint()
+    found = {"policy": model.policy, "dim": model.dim, "rules": rules}
+    if model.reward != (0.0, 1.0):
+        found["reward"] = model.reward
+    plan = rules.pop(PLAN, None) if isinstance(rules, dict) else None
+    store.fix("model", found)
+    if plan is not None or store.get(PLAN) is not None:
+        store.fix(PLAN, plan)
+    return sha256(json.dumps([found, plan], sort_keys=True).encode()).digest()
 
 
 def rehearse(model: Model, many: bool) -> None:
     """A few visits that leave no trace, so that no visitor waits for the kernels to be compiled.
 
-    Two users are played; as if they were `many`, if the policy works otherwise then.
+    Two users are played, without a plan; as if they were `many`, if the policy works otherwise then.
     """
     if many and _grows(model):
         model = msgspec.structs.replace(model, parameters=model.parameters | {"few": 1})
+    own = {key: value for key, value in model.parameters.items() if key != PLAN}
+    model = msgspec.structs.replace(model, parameters=own)
     rows, first = np.arange(2), np.array([0, 2])
     federation = Federation(family_of(model), rows, first, SeedSequence(), seeded=False)
     server, items = federation.servers[0], np.eye(model.dim)[:2]
@@ -120,6 +132,7 @@ def local_node(
     noise: NoiseSource | None = None,
     rng: np.random.Generator | None = None,
     create: bool = True,
+    clock: Clock = time.time,
 ) -> LocalNode:
     """A local node on its store, which has to exist unless `create`.
 
@@ -132,22 +145,28 @@ def local_node(
     if family.privacy:
         require_exact(source)
     rng = rng or np.random.default_rng(secrets.randbits(ENTROPY_BITS))
-    return node_with_noise(settings, source, rng, create)
+    return node_with_noise(settings, source, rng, create, clock)
 
 
 def node_with_noise(
-    settings: LocalSettings, source: NoiseSource, rng: np.random.Generator, create: bool = True
+    settings: LocalSettings,
+    source: NoiseSource,
+    rng: np.random.Generator,
+    create: bool = True,
+    clock: Clock = time.time,
 ) -> LocalNode:
     """The same with any noise: beside the function above only the audit calls it, for its twins."""
     family, recorded = family_of(settings.model), RecordedNoise(source)
-    fingerprint, store = _fingerprint(settings.model), _open(settings.store, "local", create)
+    store = _open(settings.store, "local", create)
 
     def make() -> LocalNode:
         with bound_to(store, settings.model):
-            store.fix("model", fingerprint)
+            rules = _bind(store, settings.model)
             store.fix("name", settings.name)
             rng.bit_generator.state = store.remember("generator", rng.bit_generator.state)
-            node = LocalNode(settings.name, family, recorded, rng, store, settings.model.uniform)
+            uniform = settings.model.uniform
+            node = LocalNode(settings.name, family, recorded, rng, store, uniform, clock)
+            node.rules = rules
             node.recover()
         node.refuse_forgotten_days = settings.refuse_forgotten_days
         store.note(REFUSE_DAYS, json.dumps(settings.refuse_forgotten_days))
@@ -217,15 +236,16 @@ def membership_of(settings: GlobalSettings) -> Membership:
     return Membership(settings.servers, settings.suspended, settings.retired)
 
 
-def global_node(settings: GlobalSettings) -> GlobalNode:
+def global_node(settings: GlobalSettings, clock: Clock = time.time) -> GlobalNode:
     """The global node on its store."""
     family = family_of(settings.model)
-    fingerprint, store = _fingerprint(settings.model), _open(settings.store, "global")
+    store = _open(settings.store, "global")
 
     def make() -> GlobalNode:
         with bound_to(store, settings.model):
-            store.fix("model", fingerprint)
-            node = GlobalNode(membership_of(settings), family, store)
+            rules = _bind(store, settings.model)
+            node = GlobalNode(membership_of(settings), family, store, clock)
+            node.rules = rules
             node.recover()
         remember(store, settings.model)
         return node

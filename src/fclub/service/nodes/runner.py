@@ -234,6 +234,8 @@ class Runner:
         patience: dict[str, Patience] = {}
         while True:
             await asyncio.sleep(self.resend_seconds)
+            if self.node.tick():
+                self._wake.set()
             if not self.wire.connected:
                 continue
             again = self.node.sessions.tick()
