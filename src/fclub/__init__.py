@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fclub.config import Privacy, Problem, Protocol
     from fclub.environments.base import Environment, Outcome
     from fclub.environments.registry import make_environment
-    from fclub.experiments.compare import Comparison, compare
+    from fclub.experiments.compare import Comparison, compare, sweep
     from fclub.parameters import meaning
     from fclub.policies.base import Policy
     from fclub.policies.clients import AsyncLinUCB, DisLinUCB, FedLinUCB
@@ -89,6 +89,7 @@ _HOMES = {
     "make_policy": "fclub.policies.registry",
     "meaning": "fclub.parameters",
     "simulate": "fclub.simulation.loop",
+    "sweep": "fclub.experiments.compare",
 }
 
 __all__ = [
@@ -136,6 +137,7 @@ __all__ = [
     "make_policy",
     "meaning",
     "simulate",
+    "sweep",
 ]
 
 

@@ -42,6 +42,8 @@ from fclub.simulation.loop import simulate
 
 __all__ = ["check_environment", "check_family", "check_policy"]
 
+RANDOMISED = "check a policy that randomises with check_policy(..., deterministic=False)"
+
 Step = tuple[int, Matrix, int, Outcome]
 Call = tuple[type[InvalidInput], Any, tuple[Any, ...]]
 Visit = tuple[int, int, Matrix, float]
@@ -165,10 +167,10 @@ def check_permutation(policy: Policy, environment: Environment, rounds: int) -> 
     for user, items, _, _ in _play(running, environment, rounds):
         order = rng.permutation(len(items))
         index = running.recommend(user, items)
-        expect(running.recommend(user, items) == index, "asking twice gave another item")
+        expect(running.recommend(user, items) == index, f"asking twice gave another item; {RANDOMISED}")
         if np.any(running.theta_[user]):
             again = order[running.recommend(user, items[order])]
-            expect(bool(again == index), "the order of the items matters")
+            expect(bool(again == index), f"the order of the items matters; {RANDOMISED}")
 
 
 def _snapshot(policy: Policy) -> tuple[dict[str, bytes], str]:

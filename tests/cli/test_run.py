@@ -58,12 +58,27 @@ def test_table_and_set(command: Command) -> None:
     assert "regret" in done.stdout
 
 
+def test_a_grid_is_a_policy_for_each_combination(command: Command) -> None:
+    done = command(
+        *("run", "--policy", "club", "--policy", "linucb", *SMALL, "--json"),
+        *("--grid", "club.deletion=1,2", "--grid", "club.ridge=0.5,1"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads(done.stdout)["policies"]) == [
+        *(f"club deletion={d} ridge={r}" for d in (1.0, 2.0) for r in (0.5, 1.0)),
+        "linucb",
+    ]
+
+
 def test_errors_are_one_line_with_an_exit_code(command: Command) -> None:
     for arguments, word in (
         (("run", "--policy", "lnucb"), "linucb"),
         (("run", "--users", "3"), "servers"),
         (("run", "--set", "club"), "POLICY.NAME=VALUE"),
         (("run", "--resume"), "--out"),
+        (("run", "--policy", "linucb", "--grid", "linucb"), "POLICY.NAME=VALUE,VALUE"),
+        (("run", "--policy", "linucb", "--grid", "club.ridge=1"), "not run"),
+        (("run", "--policy", "linucb", "--grid", "linucb.ridge=1,1"), "twice"),
         (("run", "--backend", "mpi", "--policy", "linucb", *SMALL), "backend"),
     ):
         done = command(*arguments)

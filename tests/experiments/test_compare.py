@@ -1,8 +1,12 @@
 """`fclub.compare`: the same visits for all, and a table that says who did best."""
 
+from pathlib import Path
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.text import Annotation
 
 import fclub
 from fclub.errors import InvalidSetting
@@ -56,3 +60,88 @@ def test_nothing_to_compare_is_refused() -> None:
         fclub.compare(["linucb"], world(), rounds=10, seeds=0)
     with pytest.raises(InvalidSetting, match="different policies"):
         fclub.compare(["linucb", fclub.LinUCB()], world(), rounds=10)
+
+
+class Fixed(fclub.Policy):
+    """Somebody's own, which no worker could find by name."""
+
+    def _start(self) -> None:
+        self.seen = 0
+
+    def _recommend(self, user: int, items: Any) -> int:
+        return 0
+
+    def _update(self, user: int, x: Any, y: float) -> None:
+        self.seen += 1
+
+    @property
+    def theta_(self) -> np.ndarray:
+        return np.zeros((self.problem.users, self.problem.dim))
+
+
+def test_workers_give_what_one_process_gives() -> None:
+    policies = ["linucb", fclub.LinUCB(ridge=2.0), fclub.Greedy()]
+    one = fclub.compare(policies, world(), rounds=100, seeds=2)
+    two = fclub.compare(policies, world(), rounds=100, seeds=2, jobs=2)
+    assert one.traces == two.traces
+
+
+def test_results_are_kept_and_found_again(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"rounds": 100, "seeds": 2, "save": tmp_path / "results"}
+    first = fclub.compare(["linucb"], world(), **options)
+    with pytest.raises(InvalidSetting, match="already holds results"):
+        fclub.compare(["linucb"], world(), **options)
+    kept = sorted((tmp_path / "results").glob("linucb*.npz"))
+    before = [path.stat().st_mtime_ns for path in kept]
+    again = fclub.compare(["linucb", "greedy"], world(), resume=True, **options)
+    assert again.traces["linucb"] == first.traces["linucb"]
+    assert [path.stat().st_mtime_ns for path in kept] == before
+    with pytest.raises(InvalidSetting, match="resume needs save"):
+        fclub.compare(["linucb"], world(), rounds=10, resume=True)
+
+
+def test_labels_name_results_and_must_tell_them_apart() -> None:
+    policies = [fclub.LinUCB(), fclub.LinUCB(ridge=2.0)]
+    result = fclub.compare(policies, world(), rounds=50, seeds=1, labels=["a", "b"])
+    assert list(result.traces) == ["a", "b"]
+    with pytest.raises(InvalidSetting, match="different"):
+        fclub.compare(policies, world(), rounds=50, seeds=1, labels=["a", "a"])
+    with pytest.raises(InvalidSetting, match="must be 2"):
+        fclub.compare(policies, world(), rounds=50, seeds=1, labels=["a"])
+
+
+def test_objects_of_ones_own_run_here_and_are_named_by_reference_elsewhere(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result = fclub.compare([Fixed(), "linucb"], world(), rounds=50, seeds=2, progress=True)
+    assert list(result.traces) == ["fixed", "linucb"]
+    assert "rounds" in capfd.readouterr().err
+    with pytest.raises(InvalidSetting, match="by name"):
+        fclub.compare([Fixed()], world(), rounds=50, jobs=2)
+    mine = tmp_path / "mine.py"
+    mine.write_text("import fclub\n\n\nclass Mine(fclub.Greedy):\n    pass\n")
+    found = fclub.compare([f"{mine}:Mine", "greedy"], world(), rounds=50, seeds=1, jobs=2)
+    assert found.traces["mine"][0].regret[-1] == found.traces["greedy"][0].regret[-1]
+
+
+def test_a_sweep_plays_every_combination() -> None:
+    grids = {"linucb": {"ridge": [0.2, 2.0], "exploration": [0.0, 0.1]}, "greedy": {}}
+    result = fclub.sweep(grids, world(), rounds=50, seeds=1)
+    assert len(result.traces) == 5
+    (one,) = result.traces["linucb ridge=2.0 exploration=0.0"]
+    assert one == fclub.simulate(fclub.LinUCB(ridge=2.0, exploration=0.0), world(), 50)
+
+
+def test_fifteen_lines_have_their_names_at_their_ends_and_no_bands() -> None:
+    grids = {"linucb": {"ridge": [0.1 * k for k in range(1, 16)]}}
+    result = fclub.sweep(grids, world(), rounds=50, seeds=2)
+    figure, axes = plt.subplots()
+    result.plot("ari", axes)
+    assert axes.get_ylabel() == "ari"
+    assert not axes.collections
+    assert axes.get_legend() is None
+    texts = [text for text in axes.texts if isinstance(text, Annotation)]
+    assert {text.get_text() for text in texts} == set(result.traces)
+    heights = sorted(float(text.xyann[1]) for text in texts)
+    assert np.diff(heights).min() > 0.99 / 25
+    plt.close(figure)

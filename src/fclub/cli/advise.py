@@ -11,8 +11,8 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from fclub.cli.console import rounds_bar
 from fclub.experiments.report.pages import build_report
+from fclub.experiments.run.progress import rounds_bar
 from fclub.experiments.run.results import Results
 from fclub.experiments.study.advice import advice_figure, gains
 from fclub.experiments.study.study import run_study, total_rounds

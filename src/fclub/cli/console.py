@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from fclub.experiments.report.claims import Claim, sum_up
 from fclub.experiments.run.experiment import Setting
+from fclub.experiments.run.progress import rounds_bar
 from fclub.experiments.run.runner import cold, compile_kernels
-
-
-@contextmanager
-def rounds_bar(total: int, what: str = "rounds") -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, so that standard output stays clean; call it with the rounds done."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task(what, total=total)
-        yield lambda done: progress.update(bar, completed=done)
-
 
 COMPILING = "compiling, once per machine and version"
 

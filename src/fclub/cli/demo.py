@@ -13,10 +13,11 @@ import joblib
 import typer
 from rich.console import Console
 
-from fclub.cli.console import compile_first, rounds_bar, summary_table
+from fclub.cli.console import compile_first, summary_table
 from fclub.config import require
 from fclub.experiments.report.measured import summarise
 from fclub.experiments.report.pages import build_report
+from fclub.experiments.run.progress import rounds_bar
 from fclub.experiments.run.results import Results
 from fclub.experiments.study.figures import Scale, demo_figures
 from fclub.experiments.study.study import run_study, total_rounds

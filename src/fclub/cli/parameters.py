@@ -72,6 +72,24 @@ def parse_parameters(
     return found.pop(ENVIRONMENT, {}), found
 
 
+GRID = "POLICY.NAME=VALUE,VALUE,..."
+
+
+def parse_grids(entries: list[str] | None, policies: list[str]) -> dict[str, dict[str, list[Any]]]:
+    """The values of every parameter of a policy that is played at several."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for entry in entries or []:
+        path, texts = split_assignment(entry, GRID)
+        owner, _, key = path.rpartition(".")
+        require(bool(owner and key), f"--grid takes {GRID}", entry)
+        require(owner in policies, "--grid names a policy that is not run", owner)
+        row = find_policy(owner).parameters.get(key)
+        values = [text if row is None else row.parse(text, path) for text in texts.split(",")]
+        require(len(set(values)) == len(values), f"--grid {path} has a value twice", texts)
+        found.setdefault(owner, {})[key] = values
+    return found
+
+
 def _known(owner: str, environment: str | None) -> Mapping[str, Row]:
     if owner == ENVIRONMENT:
         return {} if environment is None else rows_of(find_environment(environment))

@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fclub.cli.console import rounds_bar
 from fclub.config import require
 from fclub.core.population.model import PublicModel, clip_norm
 from fclub.errors import InvalidSetting
+from fclub.experiments.run.progress import rounds_bar
 from fclub.experiments.study.planning import Expectation, dates, expect, total_visits
 from fclub.privacy.plan import FEWEST, Plan, make_plan, slot_visits
 

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fclub.cli import parameters
-from fclub.cli.console import rounds_bar
 from fclub.config import require
 from fclub.environments.logs import read_log
 from fclub.environments.replay import Estimate, ReplayResult, evaluate_replay
 from fclub.experiments.run.experiment import Setting
+from fclub.experiments.run.progress import rounds_bar
 
 app = typer.Typer(add_completion=False)
 

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fclub.cli.console import claims_table, rounds_bar
+from fclub.cli.console import claims_table
 from fclub.experiments.report.claims import to_row
 from fclub.experiments.report.pages import build_report, open_study
+from fclub.experiments.run.progress import rounds_bar
 
 app = typer.Typer(add_completion=False)
 

@@ -10,10 +10,11 @@ import joblib
 import typer
 from rich.console import Console
 
-from fclub.cli.console import claims_table, rounds_bar
+from fclub.cli.console import claims_table
 from fclub.config import require
 from fclub.experiments.report.claims import to_row
 from fclub.experiments.report.pages import build_report
+from fclub.experiments.run.progress import rounds_bar
 from fclub.experiments.study.figures import ORDER, ROUNDS, SEEDS, VARIED, Scale, make_figures
 from fclub.experiments.study.study import run_study, total_rounds
 

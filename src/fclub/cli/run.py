@@ -10,10 +10,11 @@ import typer
 from rich.console import Console
 
 from fclub.cli import parameters
-from fclub.cli.console import compile_first, rounds_bar, summary_table
+from fclub.cli.console import compile_first, summary_table
 from fclub.config import require
 from fclub.experiments.report.measured import summarise
-from fclub.experiments.run.experiment import Experiment, Setting, policy_setting
+from fclub.experiments.run.experiment import Experiment, Setting, combinations, policy_setting
+from fclub.experiments.run.progress import rounds_bar
 from fclub.experiments.run.results import Results
 from fclub.experiments.run.runner import BACKENDS
 from fclub.experiments.run.runner import run as run_experiment
@@ -30,12 +31,18 @@ def build(
     seeds: tuple[int, ...],
     shared: dict[str, Any],
     own: dict[str, dict[str, Any]],
+    grids: dict[str, dict[str, list[Any]]],
 ) -> Experiment:
-    """The experiment of these options; `shared` parameters go to every policy that has them."""
+    """The experiment of these options; `shared` parameters go to every policy that has them.
+
+    A policy with a grid is one for each combination of its values.
+    """
     policies = {}
     for name in names:
         setting = policy_setting(name, rounds, shared)
-        policies[name] = Setting.of(setting.name, setting.parameters | own.get(name, {}))
+        for label, chosen in combinations(name, grids.get(name, {})):
+            given = setting.parameters | own.get(name, {}) | chosen
+            policies[label] = Setting.of(setting.name, given)
     return Experiment(policies, environment, rounds, seeds)
 
 
@@ -57,6 +64,10 @@ def run(
     epsilon: Annotated[float | None, parameters.PROMISE["epsilon"]] = None,
     delta: Annotated[float | None, parameters.PROMISE["delta"]] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help=parameters.HELP)] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(help="POLICY.NAME=VALUE,VALUE,...: every combination is played; repeatable."),
+    ] = None,
     jobs: Annotated[int | None, typer.Option(help="Simulations at a time. One per core.")] = None,
     backend: Annotated[str, typer.Option(help=f"Where they run: {', '.join(BACKENDS)}.")] = "loky",
     address: Annotated[str | None, typer.Option(help="Scheduler of a dask or ray cluster.")] = None,
@@ -74,8 +85,9 @@ def run(
     budget = {k: v for k, v in (("epsilon", epsilon), ("delta", delta)) if v is not None}
     names = policy or [name for name, entry in POLICIES.items() if is_compared(entry)]
     world, own = parameters.parse_parameters(set_, names, env)
+    grids = parameters.parse_grids(grid, names)
     environment = Setting.of(env, given | world)
-    experiment = build(names, environment, rounds, tuple(range(seed, seed + seeds)), budget, own)
+    experiment = build(names, environment, rounds, tuple(range(seed, seed + seeds)), budget, own, grids)
     experiment.check()
     results = None if out is None else Results.create(out, experiment, resume)
     jobs = jobs or joblib.cpu_count()

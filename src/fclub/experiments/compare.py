@@ -1,21 +1,29 @@
-"""`compare`: policies in one environment, over seeds, side by side."""
+"""`compare` and `sweep`: policies in one environment, over seeds, side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fclub.config import require
 from fclub.environments.base import Environment
-from fclub.environments.registry import make_environment
+from fclub.environments.registry import ENVIRONMENTS, make_environment
 from fclub.experiments.report.measured import Curve, curves_of
 from fclub.experiments.report.tables import Table, Value, to_html, to_markdown
+from fclub.experiments.run.experiment import Experiment, Setting, combinations, policy_setting
+from fclub.experiments.run.progress import rounds_bar
+from fclub.experiments.run.results import Results
+from fclub.experiments.run.runner import run
 from fclub.extras import need
+from fclub.own import is_reference
+from fclub.parameters import Parameter, rows_of
 from fclub.policies.base import Policy
-from fclub.policies.registry import make_policy
+from fclub.policies.registry import POLICIES, find_policy, make_policy
 from fclub.simulation.loop import simulate
 from fclub.simulation.trace import Trace
 
@@ -87,15 +95,47 @@ class Comparison:
         import matplotlib.pyplot as plt
 
         axes = axes or plt.gca()
-        for label, curves in self.curves.items():
-            curve = curves[metric]
-            axes.plot(curve.t, curve.mean, label=label)
-            if curve.std is not None:
-                axes.fill_between(curve.t, curve.mean - curve.std, curve.mean + curve.std, alpha=0.2)
+        chosen = {label: curves[metric] for label, curves in self.curves.items()}
+        for place, (label, curve) in enumerate(chosen.items()):
+            style = ("-", "--", "-.", ":")[place // 10 % 4]
+            (line,) = axes.plot(curve.t, curve.mean, style, label=label)
+            if curve.std is not None and len(chosen) <= BANDS:
+                low, high = curve.mean - curve.std, curve.mean + curve.std
+                axes.fill_between(curve.t, low, high, alpha=0.2, color=line.get_color())
         axes.set_xlabel("round t")
-        axes.set_ylabel(f"cumulative {metric}")
-        axes.legend()
+        axes.set_ylabel(f"cumulative {metric}" if metric in CUMULATIVE else metric)
+        if len(chosen) <= BANDS:
+            axes.legend()
+        else:
+            _label_ends(axes, chosen)
         return axes
+
+
+CUMULATIVE = ("regret", "reward", "uploads", "downloads", "phases", "messages", "bytes", "total")
+"""Metrics that add up over rounds; others are as they are at a round."""
+BANDS = 4
+"""Bands of more policies than this would hide each other."""
+
+
+def _label_ends(axes: Axes, curves: dict[str, Curve]) -> None:
+    """Names at the ends of lines, kept a line of text apart, in place of a long legend."""
+    axes.margins(x=0.0)
+    low, high = axes.get_ylim()
+    apart = (high - low) / 25.0
+    place = -float("inf")
+    for line in sorted(axes.lines, key=lambda line: float(np.asarray(line.get_ydata())[-1])):
+        end = float(np.asarray(line.get_ydata())[-1])
+        place = max(end, place + apart)
+        x = float(np.asarray(line.get_xdata())[-1])
+        axes.annotate(
+            str(line.get_label()),
+            xy=(x, end),
+            xytext=(1.02, (place - low) / (high - low)),
+            textcoords="axes fraction",
+            va="center",
+            color=line.get_color(),
+            arrowprops={"arrowstyle": "-", "color": line.get_color(), "alpha": 0.4},
+        )
 
 
 def compare(
@@ -103,29 +143,139 @@ def compare(
     environment: Environment | str,
     rounds: int,
     seeds: int | Iterable[int] = 5,
+    *,
+    labels: Sequence[str] | None = None,
+    jobs: int = 1,
+    backend: str = "loky",
+    address: str | None = None,
+    save: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = False,
 ) -> Comparison:
     """Play every policy on the same visits, for each seed; `seeds` is their number, or the seeds.
 
-    Policies are started anew for each seed. Two of one name are told apart by their parameters.
+    Policies are started anew for each seed. Two of one name are told apart by their parameters, or by
+    `labels`. `jobs`, `backend` (loky, dask, ray) and `address` say where simulations run, `save` in
+    which folder results are kept, as by `fclub run --out`; with `resume` those that are there are not
+    played again. A policy or environment of your own is named by reference there (`"mine.py:Mine"`);
+    given as an object it runs in this process only. `progress` shows a bar.
 
     >>> import fclub
     >>> policies = [fclub.LinUCB(), fclub.LinUCB(ridge=1.0)]
     >>> result = fclub.compare(policies, "synthetic", rounds=200, seeds=[3, 4])
     >>> sorted(result.traces)
     ['linucb', 'linucb ridge=1.0']
+    >>> sorted(fclub.compare(policies, "synthetic", 200, 1, labels=["tuned", "stiff"]).traces)
+    ['stiff', 'tuned']
     """
-    known = [make_policy(policy) if isinstance(policy, str) else policy for policy in policies]
-    require(len(known) > 0, "compare needs at least one policy", known)
-    world = make_environment(environment) if isinstance(environment, str) else environment
-    played = list(range(seeds) if isinstance(seeds, int | np.integer) else seeds)
+    given = list(policies)
+    require(len(given) > 0, "compare needs at least one policy", given)
+    played = tuple(range(seeds) if isinstance(seeds, int | np.integer) else seeds)
     require(len(played) > 0, "compare needs at least one seed", seeds)
+    require(save is not None or not resume, "resume needs save", resume)
+    names = _labels(given, labels)
+    settings = [_setting_of_policy(policy, rounds) for policy in given]
+    world = _setting_of_environment(environment)
+    planned = {name: setting for name, setting in zip(names, settings, strict=True) if setting}
+    if world is None or len(planned) < len(given):
+        alone = jobs == 1 and backend == "loky" and save is None
+        require(alone, "jobs, backend and save need policies and environments by name", names)
+        return _here(dict(zip(names, given, strict=True)), environment, rounds, played, progress)
+    experiment = Experiment(planned, world, rounds, played)
+    experiment.check()
+    results = None if save is None else Results.create(save, experiment, resume)
+    with _bar(rounds * len(played) * len(planned), progress) as report:
+        traces = run(
+            experiment, jobs=jobs, backend=backend, address=address, results=results, report=report
+        )
+    return Comparison(traces)
+
+
+def sweep(
+    grids: Mapping[str, Mapping[str, Sequence[Parameter]]],
+    environment: Environment | str,
+    rounds: int,
+    seeds: int | Iterable[int] = 5,
+    **options: Any,
+) -> Comparison:
+    """`compare` policies at every combination of values; a policy without a grid plays at its defaults.
+
+    >>> import fclub
+    >>> grids = {"linucb": {"ridge": [0.2, 2.0], "exploration": [0.0, 0.1]}, "greedy": {}}
+    >>> result = fclub.sweep(grids, "synthetic", rounds=200, seeds=2)
+    >>> list(result.traces)[:2]
+    ['linucb ridge=0.2 exploration=0.0', 'linucb ridge=0.2 exploration=0.1']
+    """
+    policies, labels = [], []
+    for name, grid in grids.items():
+        for label, parameters in combinations(name, grid):
+            policies.append(make_policy(name, **parameters))
+            labels.append(label)
+    return compare(policies, environment, rounds, seeds, labels=labels, **options)
+
+
+def _labels(policies: list[Policy | str], labels: Sequence[str] | None) -> list[str]:
+    """What results are called: the policy's name where it is the only one of it."""
+    if labels is not None:
+        require(len(labels) == len(policies), f"labels must be {len(policies)}", list(labels))
+        require(len(set(labels)) == len(labels), "labels must be different", list(labels))
+        return list(labels)
+    known = [_made(policy) for policy in policies]
     names = [repr(policy).strip("<>") for policy in known]
     require(len(set(names)) == len(names), "compare needs different policies", names)
     alone = {policy.name for policy in known if sum(p.name == policy.name for p in known) == 1}
-    labels = [p.name if p.name in alone else name for p, name in zip(known, names, strict=True)]
-    return Comparison(
-        {
-            label: [simulate(policy, world, rounds, seed) for seed in played]
-            for label, policy in zip(labels, known, strict=True)
-        }
-    )
+    return [p.name if p.name in alone else name for p, name in zip(known, names, strict=True)]
+
+
+def _made(policy: Policy | str) -> Policy:
+    if not isinstance(policy, str):
+        return policy
+    return find_policy(policy)() if is_reference(policy) else make_policy(policy)
+
+
+def _setting_of_policy(policy: Policy | str, rounds: int) -> Setting | None:
+    """A registered policy by its name and parameters; None for an object of a class of one's own."""
+    if isinstance(policy, str):
+        return policy_setting(policy, rounds, {})
+    if POLICIES.get(policy.name) is not type(policy):
+        return None
+    defaults = type(policy).defaults
+    changed = {k: v for k, v in policy.get_params().items() if v != defaults.get(k)}
+    return Setting.of(policy.name, changed)
+
+
+def _setting_of_environment(environment: Environment | str) -> Setting | None:
+    """The same of an environment; what it was made of must be plain values."""
+    if isinstance(environment, str):
+        return Setting.of(environment, {})
+    if ENVIRONMENTS.get(environment.name) is not type(environment):
+        return None
+    parameters = environment.get_params()
+    again = {key: rows_of(type(environment))[key].open for key in parameters}
+    return None if any(again.values()) else Setting.of(environment.name, parameters)
+
+
+def _bar(total: int, shown: bool) -> AbstractContextManager[Callable[[int], None] | None]:
+    return rounds_bar(total) if shown else nullcontext()
+
+
+def _here(
+    policies: dict[str, Policy | str],
+    environment: Environment | str,
+    rounds: int,
+    seeds: tuple[int, ...],
+    progress: bool,
+) -> Comparison:
+    """In this process, with the objects that were given."""
+    world = make_environment(environment) if isinstance(environment, str) else environment
+    traces: dict[str, list[Trace]] = {}
+    done = 0
+    with _bar(rounds * len(seeds) * len(policies), progress) as report:
+        for label, policy in policies.items():
+            traces[label] = []
+            for seed in seeds:
+                traces[label].append(simulate(_made(policy), world, rounds, seed))
+                done += rounds
+                if report is not None:
+                    report(done)
+    return Comparison(traces)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -119,6 +120,22 @@ class Experiment(msgspec.Struct, frozen=True):
         for task in self.tasks():
             ordered[task.label].append(trace_of(task))
         return ordered
+
+
+def combinations(
+    name: str, grid: Mapping[str, Sequence[Parameter]]
+) -> list[tuple[str, dict[str, Parameter]]]:
+    """Every combination of values of a policy's parameters, each with a label that tells it.
+
+    >>> combinations("club", {"deletion": [1.0, 2.0], "ridge": [0.5]})[1]
+    ('club deletion=2.0 ridge=0.5', {'deletion': 2.0, 'ridge': 0.5})
+    """
+    found = []
+    for values in product(*grid.values()):
+        chosen = dict(zip(grid, values, strict=True))
+        told = " ".join(f"{key}={value}" for key, value in chosen.items())
+        found.append((f"{name} {told}".rstrip(), chosen))
+    return found
 
 
 def policy_setting(name: str, rounds: int, parameters: dict[str, Any]) -> Setting:
