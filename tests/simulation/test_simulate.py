@@ -1,6 +1,9 @@
 """`simulate`: reproducible, bounded in memory, without drift, and a trace that can be kept."""
 
 import gc
+import os
+import subprocess
+import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -192,3 +195,53 @@ def test_part_of_a_trace_is_refused(tmp_path: Path) -> None:
     write_npz(path, arrays, header)
     with pytest.raises(InvalidFile, match="regret"):
         fclub.Trace.load(path)
+
+
+OWN = """
+from typing import NamedTuple
+
+import fclub
+import numpy as np
+from fclub.core.compiling import compiled
+from fclub.policies.base import KernelPolicy
+
+
+class State(NamedTuple):
+    seen: np.ndarray
+
+
+@compiled
+def recommend(state, user, items):
+    return 0
+
+
+@compiled
+def feedback(state, user, x, y):
+    state.seen[user] += 1
+
+
+class Mine(KernelPolicy):
+    kernels = (recommend, feedback)
+
+    def _begin(self, problem, server_of, seed):
+        return State(np.zeros(problem.users, dtype=np.int64))
+
+    @property
+    def theta_(self):
+        return np.zeros((self.problem.users, self.problem.dim))
+"""
+
+
+@pytest.mark.slow
+def test_kernels_of_ones_own_leave_the_cache_readable_for_others(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mine.py").write_text(OWN)
+    own = "import fclub, mine; print(fclub.simulate(mine.Mine(), 'synthetic', 50))"
+    ours = "import fclub; print(fclub.simulate('random', 'synthetic', 50))"
+    variables = os.environ | {"FCLUB_CACHE_DIR": str(tmp_path / "cache")}
+    for folder, code in (("mine", own), (".", ours), ("mine", own)):
+        place = tmp_path / folder
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=place, env=variables, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ for a new user: the mean regret of users' first, second, … fiftieth visit.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -146,10 +147,15 @@ def _specialise(kernels: Kernels) -> Any:
     """`_play` compiled with these two kernels in place of the names that it leaves open.
 
     They are put in as globals: kernels in a closure would defeat numba's cache on disk, and
-    kernels as arguments too.
+    kernels as arguments too. Loops with kernels of one's own have a file of their own there: to read
+    that file, numba imports the modules of all states that it knows.
     """
     names = {**globals(), "recommend": kernels[0], "feedback": kernels[1]}
-    return compiled(FunctionType(_play.__code__, names, "_play"))
+    home = kernels[0].__module__
+    name = "_play" if home.startswith("fclub.") else "_play_" + re.sub(r"\W", "_", home)
+    loop = FunctionType(_play.__code__, names, name)
+    loop.__qualname__ = name
+    return compiled(loop)
 
 
 def loop_for(kernels: Kernels, *arguments: Any) -> Any:
