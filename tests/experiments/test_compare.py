@@ -80,7 +80,7 @@ class Fixed(fclub.Policy):
 
 
 def test_workers_give_what_one_process_gives() -> None:
-    policies = ["linucb", fclub.LinUCB(ridge=2.0), fclub.Greedy()]
+    policies: list[fclub.Policy | str] = ["linucb", fclub.LinUCB(ridge=2.0), fclub.Greedy()]
     one = fclub.compare(policies, world(), rounds=100, seeds=2)
     two = fclub.compare(policies, world(), rounds=100, seeds=2, jobs=2)
     assert one.traces == two.traces
