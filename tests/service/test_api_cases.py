@@ -116,7 +116,9 @@ class Fuzz:
         if known and self.decision and isinstance(case.body, dict) and "decision" in case.body:
             case.body["decision"] = self.decision
         if known and isinstance(case.body, dict) and case.body.get("event"):
-            case.body = {"decision": case.body["decision"], "event": "click"}
+            case.body = {"decision": self.decision, "event": "click"}
+        elif known and isinstance(case.body, dict) and case.body.keys() >= {"decision", "reward"}:
+            case.body = {key: case.body[key] for key in ("decision", "reward")}
         places = {"user": [*self.node.rows], "item": list(self.node.catalogue.offer().ids)}
         for name, there in places.items():
             if known and there and name in case.path_parameters:
