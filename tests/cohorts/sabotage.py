@@ -19,9 +19,10 @@ from fclub.cohorts.masks import AgreementKey, SignedKey
 from fclub.cohorts.member import Member, Unconfirmed
 from fclub.cohorts.members import MemberEntry, MemberList
 from fclub.cohorts.messages import Masked, Outgoing, Step
-from fclub.cohorts.plan import Share, least_whole, share_of
+from fclub.cohorts.plan import Share, share_of
 from fclub.errors import CohortRefused, InvalidJoin
 from fclub.privacy.noise import NoNoise
+from fclub.privacy.plan import least_whole
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SABOTAGES: dict[str, tuple[str, Patch]] = {}
@@ -489,6 +490,15 @@ def began_earlier(patch: pytest.MonkeyPatch, seconds: float) -> None:
     wrap(patch, Member, "_check_window", earlier)
 
 
+@sabotage(checks.who_comes_late_leaves_out_what_has_begun)
+def late_plans_leave_begun_slots_open(patch: pytest.MonkeyPatch) -> None:
+    def adopt(real: Any, self: Member, told: Any) -> Step:
+        charges, _ = self.record.charges, real(self, told)
+        return self._store(charges=charges)
+
+    wrap(patch, Member, "adopt", adopt)
+
+
 @sabotage(checks.the_window_rule_stands_without_the_books)
 def the_window_weakened_by_one_second(patch: pytest.MonkeyPatch) -> None:
     began_earlier(patch, 1.0)
@@ -553,4 +563,4 @@ def no_range(patch: pytest.MonkeyPatch) -> None:
 
 @sabotage(checks.forgetting_sends_nothing)
 def forgotten_after_it_is_ready(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Member, "withdraw", lambda self, part: True)
+    patch.setattr(Member, "discard", lambda self: True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,10 @@ from tests.cohorts.lab import plan_of
 from fclub.cohorts.plan import (
     Charge,
     Share,
-    cap_of,
     colluding,
     draw_share,
     guarantees,
     largest_sum,
-    least_whole,
     members_needed,
     presumed_charge,
     share_of,
@@ -25,6 +24,7 @@ from fclub.cohorts.plan import (
 from fclub.errors import InvalidSetting, OutOfRange, TooFewMembers
 from fclub.privacy.calibration import epsilon_of, mu_of
 from fclub.privacy.noise import DiscreteNoise
+from fclub.privacy.plan import least_whole, make_plan
 
 DELTA = 1e-5
 
@@ -95,9 +95,12 @@ def test_sums_stay_in_range_or_are_refused() -> None:
 
 
 def test_the_cap_keeps_the_floor() -> None:
-    assert cap_of(1.0, 8.0, DELTA) == 38
-    assert cap_of(8.0, 8.0, DELTA) == 1
-    assert cap_of(8.0, 1.0, DELTA) == 1
+    def cap(epsilon: float, alone: float) -> int:
+        told: dict[str, Any] = {"delta": DELTA, "dim": 3, "users": 100, "members": 9, "visits": (1.0,)}
+        return make_plan(epsilon=epsilon, epsilon_alone=alone, **told).cap
+
+    assert cap(1.0, 8.0) == 38
+    assert cap(8.0, 8.0) == 1
 
 
 def test_noise_of_a_share_is_exact_and_of_its_deviation() -> None:

@@ -298,16 +298,17 @@ def test_a_message_that_cannot_be_a_release_changes_nothing() -> None:
     play(running, visits(12))
     (told,) = {one for one in link.told if isinstance(one, Released)}
     learner, exchange = part(running, 0)
-    known, plan = learner.population, hub(running).plan
+    known, plan, share = learner.population, hub(running).plan, told.share
     point = write_point(Population(np.ones(DIM), 0.1 * np.eye(DIM)))
     nan = write_point(Population(np.full(DIM, np.nan), np.eye(DIM)))
     refused = [
-        (Released(1, SERVERS, told.sums, nan), "not finite"),
-        (Released(1, SERVERS, told.sums, point[:-8]), "expected a population of 9 numbers"),
-        (Released(1, SERVERS, told.sums[:-8], point), "expected 16 whole numbers"),
-        (Released(plan.releases, SERVERS, told.sums, point), "makes no sense"),
-        (Released(-1, SERVERS, told.sums, point), "makes no sense"),
-        (Released(1, 0, told.sums, point), "makes no sense"),
+        (Released(1, SERVERS, share, told.sums, nan), "not finite"),
+        (Released(1, SERVERS, share, told.sums, point[:-8]), "expected a population of 9 numbers"),
+        (Released(1, SERVERS, share, told.sums[:-8], point), "expected 16 whole numbers"),
+        (Released(plan.releases, SERVERS, share, told.sums, point), "makes no sense"),
+        (Released(-1, SERVERS, share, told.sums, point), "makes no sense"),
+        (Released(1, 0, share, told.sums, point), "makes no sense"),
+        (Released(1, SERVERS, 0, told.sums, point), "makes no sense"),
         (Release(1, 0, told.sums), "does not take a Release"),
     ]
     for message, reason in refused:
@@ -315,8 +316,8 @@ def test_a_message_that_cannot_be_a_release_changes_nothing() -> None:
             running.servers[0].receive(message)
     running.servers[0].receive(told)
     assert learner.population is known, "a release that is told again changes nothing either"
-    after = exchange.transcript.after(1, SERVERS, told.sums).population
-    running.servers[0].receive(Released(1, SERVERS, told.sums, write_point(after)))
+    after = exchange.transcript.after(1, SERVERS, share, told.sums).population
+    running.servers[0].receive(Released(1, SERVERS, share, told.sums, write_point(after)))
     assert np.array_equal(svec(learner.population.covariance), svec(after.covariance))
     assert not running.servers[0].outlook.alarm
 
@@ -327,7 +328,7 @@ def test_a_population_that_does_not_follow_from_releases_raises_an_alarm() -> No
     (told,) = {one for one in link.told if isinstance(one, Released)}
     false = Population(np.ones(DIM), 0.1 * np.eye(DIM))
     local: Any = running.servers[0]
-    local.receive(Released(1, SERVERS, told.sums, write_point(false)))
+    local.receive(Released(1, SERVERS, told.share, told.sums, write_point(false)))
     assert "does not follow from the releases" in local.outlook.alarm
     assert np.array_equal(local.learner.population.mean, false.mean), "what was told is used"
     assert not np.array_equal(local.exchange.transcript.population.mean, false.mean)
@@ -369,10 +370,12 @@ def test_a_secure_sum_holds_everybody_or_there_is_none() -> None:
     for missing in (1, 0):
         running, link = federation()
         exchange = hub(running)
-        exchange.closings = (100.0,)
         assert exchange.plan.secure
         for server in range(SERVERS - missing):
             exchange.receive(server, Release(0, 0, whole()))
+        exchange.closings = (100.0,)
+        with pytest.raises(InvalidMessage, match="does not take a Release"):
+            exchange.receive(0, Release(0, 0, whole()))
         assert exchange.due(99.0) is None
         close = exchange.due(100.0)
         assert close is not None
@@ -540,9 +543,9 @@ def test_a_global_server_that_lost_releases_says_which_count() -> None:
     made = clocked()
     local, _ = server_of(made)
     at(local, FIRST)
-    first = made.first.after(0, 2, whole(7))
+    first = made.first.after(0, 2, 100, whole(7))
     local.receive(first.releases[0])
-    local.receive(first.after(1, 2, whole(9)).releases[1])
+    local.receive(first.after(1, 2, 100, whole(9)).releases[1])
     assert local.exchange.transcript.told == 2
     local.begin(Beginning(global_lost=True))
     assert local.exchange.transcript.told == 0
@@ -587,9 +590,38 @@ def test_live_servers_without_a_plan_serve_alone() -> None:
     assert global_server.due(10.0**10) is None
 
 
-def test_live_servers_have_no_secure_sums_yet() -> None:
-    with pytest.raises(InvalidSetting, match="no secure sums yet"):
-        _ = clocked(secure=True, members=5).plan
+def test_exact_sums_of_a_secure_plan_wait_for_the_cohort() -> None:
+    made = clocked(secure=True, members=5)
+    local, link = server_of(made)
+    exchange = local.exchange
+    assert at(local, FIRST) == 1
+    assert not link.sent
+    assert exchange.prepared.slot == exchange.open == 0
+    assert exchange.ledger.streams == {}, "nothing has left"
+    exchange.sent(0)
+    assert (exchange.prepared, exchange.open, local.unanswered) == (None, None, True)
+    assert exchange.ledger.streams["0"].sequence == 1
+    assert at(local, SECOND) == 1
+    local.forget(0)
+    assert exchange.prepared is None, "what waits holds a user who was forgotten"
+    assert at(local, SECOND + 100.0) == 1, "the slot is left out, at no cost"
+    assert (exchange.open, exchange.ledger.streams["0"].sequence) == (None, 1)
+
+
+def test_a_cohort_s_sum_is_learned_and_told() -> None:
+    made = clocked(secure=True, members=5)
+    told: list[Message] = []
+    link = InProcessLink(made.decode)
+    link.to_local = lambda server, message: told.append(message)  # type: ignore[method-assign]
+    server: Any = made.global_server([0, 1], link)
+    server.exchange.summed(0, 5, 100, whole(7))
+    assert [(one.servers, one.share) for one in told] == [(5, 100), (5, 100)]
+    assert server.phase == 1
+    arrays, values = server.state()
+    again: Any = made.global_server([0, 1], link)
+    again.restore(arrays, values)
+    assert again.exchange.transcript.digest == server.exchange.transcript.digest
+    assert made.first.digest != server.exchange.transcript.digest
 
 
 def test_compiled_rounds_leave_the_same_as_readable_ones() -> None:

@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.random import SeedSequence
 
+from fclub.cohorts.members import (
+    MemberList,
+    in_order,
+    make_identity,
+    write_identity,
+    write_members,
+)
 from fclub.core.types import Matrix
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import FclubError
@@ -21,10 +28,20 @@ from fclub.protocol.federation import Federation
 from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.global_node import GlobalNode, Membership
 from fclub.service.nodes.local_node import LocalNode
-from fclub.service.nodes.parts import global_node, local_node
-from fclub.service.settings import GlobalSettings, LocalSettings, Model
+from fclub.service.nodes.parts import global_node, join_cohorts, lead_cohorts, local_node
+from fclub.service.settings import GlobalSettings, LocalSettings, Model, Secure, SecureHub
 
 CLUSTER_BOUND = 1000
+MEMBERS = "members.json"
+
+
+def found(path: Path, servers: int) -> None:
+    """Identities of servers, each of its own organisation, and the list that all have accepted."""
+    identities = [make_identity(f"s{number}", f"of s{number}") for number in range(servers)]
+    for identity in identities:
+        write_identity(identity, path / f"{identity.name}.key")
+    entries = in_order(identity.entry for identity in identities)
+    write_members(MemberList("shops", 1, entries), path / MEMBERS)
 
 
 class Pump:
@@ -50,15 +67,20 @@ class Pump:
             servers=list(wanted.servers),
             suspended=list(wanted.suspended),
             retired=list(wanted.retired),
+            secure=SecureHub(members=str(self.path / MEMBERS)),
         )
         node = global_node(settings, lambda: self.time)
+        lead_cohorts(node, settings)
         node.sessions.connected()
         return node
 
     def open_local(self, name: str) -> LocalNode:
-        settings = LocalSettings(model=self.model, name=name, store=str(self.path / f"{name}.db"))
+        secure = Secure(identity=str(self.path / f"{name}.key"), members=str(self.path / MEMBERS))
+        store = str(self.path / f"{name}.db")
+        settings = LocalSettings(model=self.model, name=name, store=store, secure=secure)
         rng = np.random.default_rng(0)
         node = local_node(settings, self.noise, rng, clock=lambda: self.time)
+        join_cohorts(node, settings)
         node.sessions.connected()
         return node
 
@@ -68,6 +90,8 @@ class Pump:
             part()
         while node.journal.save_some():
             pass
+        if node.cohort is not None:
+            node.cohort.run()
         changes = node.take()
         if changes.statements:
             node.store.write(changes.statements)

@@ -37,6 +37,7 @@ LOCAL: list[tuple[Entry, str, bytes]] = [
     (local_node.Agree(), GLOBAL, b""),
     (local_node.Begin(OFFER, True), GLOBAL, msgspec.msgpack.encode((OFFER, True))),
     (local_node.Tick(Moment(5.0, 2.0)), "", struct.pack("<dd", 5.0, 2.0)),
+    (local_node.Sent(3), "", b"3"),
     (local_node.Visit(), "", b""),
     (local_node.Release(5), "", b"5"),
     (local_node.Forgo(6), "", b"6"),
@@ -52,6 +53,7 @@ HUB: list[tuple[Entry, str, bytes]] = [
     (global_node.Close(), "", b""),
     (global_node.Retire("s1"), "s1", b""),
     (global_node.Tick(5.0), "", struct.pack("<d", 5.0)),
+    (global_node.Sum(2, 4, 90, b"sums"), "", msgspec.msgpack.encode((2, 4, 90, b"sums"))),
     (global_node.Invite(3), "", json.dumps(3).encode()),
 ]
 
@@ -91,6 +93,18 @@ def test_entries_about_slots_need_a_server_that_has_them(tmp_path: Path, entry: 
     with pytest.raises(InvalidFile, match="slots"):
         entry.apply(node)
     node.store.close()
+
+
+def test_entries_about_secure_sums_need_a_server_that_has_them(tmp_path: Path) -> None:
+    model = Model(policy="fclub-dc", dim=DIM)
+    node = open_node(local_settings(tmp_path, model=model))
+    hub = open_global(GlobalSettings(model=model, store=str(tmp_path / "global.db"), servers=["s"]))
+    with pytest.raises(InvalidFile, match="secure sums"):
+        local_node.Sent(1).apply(node)
+    with pytest.raises(InvalidFile, match="secure sums"):
+        global_node.Sum(1, 3, 90, b"").apply(hub)
+    node.store.close()
+    hub.store.close()
 
 
 def test_an_entry_of_no_known_kind_is_refused(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ ROUTES = [
     ("POST", "/v1/visitors"),
     ("GET", "/v1/clusters"),
     ("GET", "/v1/servers"),
+    ("GET", "/v1/slots"),
     ("POST", "/v1/servers/s0/release"),
     ("GET", "/metrics"),
 ]
@@ -99,7 +100,9 @@ def test_the_routes_tell_what_the_server_knows(hub: httpx.Client) -> None:
 
 def test_the_description_for_machines_tells_what_the_routes_answer(hub: httpx.Client) -> None:
     described = hub.get("/openapi.json", headers={"Authorization": ""}).json()
-    assert set(described["paths"]) == {"/v1/clusters", "/v1/servers", "/v1/servers/{server}/release"}
+    release = "/v1/servers/{server}/release"
+    assert set(described["paths"]) == {"/v1/clusters", "/v1/servers", "/v1/slots", release}
+    assert hub.get("/v1/slots").json() == []
     server = described["components"]["schemas"]["ServerView"]["properties"]
     assert hub.get("/v1/servers").json()["s0"].keys() == server.keys()
     assert hub.get("/v1/server").json() == {"error": "there is no such route"}

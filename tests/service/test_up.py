@@ -34,8 +34,9 @@ def test_up_makes_a_plan_once_for_a_policy_that_needs_one(tmp_path: Path) -> Non
     model = Model(policy="cdp-population", dim=4, parameters={"level": "interactive"})
     made = with_plan(model, tmp_path, servers=3, users=100, rate=50.0, visits=20.0)
     plan = read_plan(Path(str(made.parameters["plan"])))
-    assert (plan.members, plan.level, plan.secure, plan.tolerance) == (3, "interactive", False, 0.0)
-    assert plan.times[0] == pytest.approx(0.6 * 100 / 50.0)
+    assert (plan.members, plan.level, plan.secure, plan.tolerance) == (3, "interactive", True, 0.0)
+    assert plan.times[0] == pytest.approx(12.0)
+    assert plan.window >= 6.0, "time enough for a secure sum"
     assert made == with_plan(model, tmp_path, servers=3, users=100, rate=50.0, visits=20.0)
     assert family_of(made).price() is not None
     for other in (Model(policy="fclub-plus", dim=4), made):

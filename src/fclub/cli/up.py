@@ -28,7 +28,7 @@ from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment
 from fclub.errors import RequestFailed
 from fclub.parameters import Parameter
-from fclub.privacy.plan import make_plan, slot_visits
+from fclub.privacy.plan import FEWEST, make_plan, slot_visits
 from fclub.protocol.families import FAMILIES
 from fclub.service.fleet import Fleet
 from fclub.service.nodes.parts import family_of, is_warm, warm
@@ -111,6 +111,7 @@ def with_plan(model: Model, home: Path, servers: int, users: int, rate: float, v
         return model
     told = dict(row.defaults) | model.parameters
     path, seconds = home / PLAN, users / rate
+    secure = bool(told.get("secure", False)) and servers >= FEWEST
     if not path.exists():
         make_plan(
             epsilon=float(told["epsilon"] or 0.0),
@@ -119,8 +120,8 @@ def with_plan(model: Model, home: Path, servers: int, users: int, rate: float, v
             dim=model.dim,
             users=users,
             members=servers,
-            visits=slot_visits(visits),
-            secure=False,
+            visits=apart(slot_visits(visits), LEAST_GAP / seconds),
+            secure=secure,
             start=time.time() + STARTING,
             seconds_per_visit=seconds,
             tolerance=0.0,
@@ -128,7 +129,19 @@ def with_plan(model: Model, home: Path, servers: int, users: int, rate: float, v
     return msgspec.structs.replace(model, parameters=model.parameters | {"plan": str(path)})
 
 
-STARTING = 5.0
+def apart(visits: tuple[float, ...], least: float) -> tuple[float, ...]:
+    """Those slots that are at least so far apart."""
+    found = [max(visits[0], least)]
+    for one in visits:
+        if one >= found[-1] + least:
+            found.append(one)
+    return tuple(found)
+
+
+LEAST_GAP = 12.0
+"""Seconds between slots: half of them is the window in which a secure sum has to be ready."""
+
+STARTING = 15.0
 """Seconds that servers need to start; a slot that comes earlier is left out."""
 
 EXAMPLE = "Example: fclub up --env ratings --set env.path=ratings.csv --servers 3 --visits 1000"
@@ -202,13 +215,13 @@ def up(
         each = float(own.get(policy, {}).get("visits") or 75.0)
         if visits is not None:
             each = visits / problem.users
+        compile_live(model, console)
         model = with_plan(model, home, problem.servers, problem.users, rate, each)
         fleet = Fleet(home, problem.servers, model)
         diary = Diary.open(home, setting, problem.servers, fleet.learned)
         hub, *local = [(server.url, server.token) for server in fleet.servers]
         rivals = make_rivals(make_twin, seed) if diary.compared else []
         stage = Stage(policy, environment, rivals, hub, local)
-        compile_live(model, console)
         with console.status(f"starting {len(fleet.servers)} servers …"):
             stack.enter_context(fleet)
             stage.catch_up(diary.tally.visits)

@@ -177,8 +177,12 @@ class Member:
         return self._store(members=members, accepted=self.now())
 
     def adopt(self, plan: CohortPlan) -> Step:
-        """Take over the plan of a later period, before it begins: one plan lasts a whole period."""
-        plans = self.record.plans
+        """Take over a plan; one plan lasts a whole period.
+
+        A later one is taken over before it begins. A store without any may come late: slots that have
+        begun are closed and count as sent, since it may stand in for one that is lost.
+        """
+        plans, now = self.record.plans, self.now()
         if plan in plans:
             return Step()
         if plans and (plan.period <= plans[-1].period or plan.times[0] < plans[-1].end):
@@ -186,9 +190,11 @@ class Member:
                 f"expected a plan of a period after {plans[-1].period} that begins when that one has "
                 f"ended, got period {plan.period}"
             )
-        if self.now() + plan.tolerance >= plan.times[0]:
+        begun = [slot for slot, time in enumerate(plan.times) if time <= now + plan.tolerance]
+        if plans and begun:
             raise InvalidSetting("expected a plan that has not begun; agree on one that begins later")
-        return self._store(plans=(*plans, plan))
+        presumed = [presumed_charge(plan, slot) for slot in begun]
+        return self._store(plans=(*plans, plan), charges=(*self.record.charges, *presumed))
 
     def hold_model(self, version: int, data: bytes) -> None:
         """The bytes of the released model as they have arrived."""
@@ -207,13 +213,11 @@ class Member:
             )
         self._prepared = _Prepared(period, slot, whole)
 
-    def withdraw(self, part: Whole) -> bool:
-        """Subtract a forgotten user's part. False if it is ready: then it counts as released."""
-        if self._ready is not None or self._prepared is None:
-            return False
-        period, slot, vector = self._prepared
-        self.prepare(period, slot, vector - part)
-        return True
+    def discard(self) -> bool:
+        """A user in the sum was forgotten: it is void. False if it is ready, and counts as released."""
+        in_time = self._ready is None
+        self._prepared = None
+        return in_time
 
     def receive(self, message: Message) -> Step:
         """One message of the hub. A refusal raises, sends nothing and is told to this operator only."""

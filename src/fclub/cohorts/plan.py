@@ -18,15 +18,19 @@ from fclub.cohorts.masks import field, number
 from fclub.cohorts.members import MOST_MEMBERS
 from fclub.core.lattice import Whole
 from fclub.errors import InvalidSetting, OutOfRange, TooFewMembers
-from fclub.privacy.calibration import epsilon_of, mu_of
+from fclub.privacy.calibration import epsilon_of
 from fclub.privacy.noise import LARGEST, NoiseSource
-from fclub.privacy.plan import Plan
+from fclub.privacy.plan import Plan, least_whole
 
 LEAST_MEMBERS = 3
 LEAST_HONEST = 2
 FINENESS = 64
 """Lattice steps in the deviation of a share, at least: for the lemma of specification/users.md."""
 RANGE = 2**62
+MOST_USERS = 2**22
+"""Users of a member, for which sums have room."""
+DELAY = 2
+"""Seconds after which a Join leaves, so that it does not tell how long something took."""
 TAIL = 12
 """Deviations of noise for which the range has room."""
 
@@ -100,7 +104,7 @@ def _check_plan(plan: CohortPlan) -> None:
         require(deviation**2 >= FINENESS**2 * plan.cap, least, deviation)
 
 
-def plan_from(plan: Plan, federation: str, period: int, users: int, window: int) -> CohortPlan:
+def plan_from(plan: Plan, federation: str, users: int = MOST_USERS) -> CohortPlan:
     """The cohorts of a federation's plan; all slots have its bound and its deviation, rounded up.
 
     A lattice step is a part of C_r, which may follow from earlier releases: from the released model,
@@ -108,26 +112,23 @@ def plan_from(plan: Plan, federation: str, period: int, users: int, window: int)
     """
     if not plan.secure:
         raise InvalidSetting("expected a plan with secure sums, got one with noise per server")
-    slots = len(plan.times)
+    slots, window = len(plan.times), floor(plan.window)
     return CohortPlan(
         federation=federation,
-        period=period,
-        times=tuple(ceil(plan.start + time) for time in plan.times),
+        period=floor(plan.start),
+        times=tuple(ceil(time) for time in plan.begins),
         steps=(ceil(plan.bound),) * slots,
-        deviations=(ceil(plan.deviation),) * slots,
+        deviations=(plan.deviation,) * slots,
         lattice=(1.0 / plan.steps,) * slots,
         entries=plan.entries,
         users=users,
         colluders=plan.colluders,
-        cap=floor(plan.cap),
+        cap=plan.cap,
         window=window,
+        tolerance=ceil(plan.tolerance),
+        delay=min(DELAY, window // 8),
         terms=plan.digest,
     )
-
-
-def cap_of(epsilon: float, epsilon_alone: float, delta: float) -> int:
-    """⌊(μ_alone/μ)²⌋: so many members may share the noise before one alone has too little."""
-    return max(1, floor((mu_of(epsilon_alone, delta) / mu_of(epsilon, delta)) ** 2))
 
 
 class Share(NamedTuple):
@@ -141,13 +142,6 @@ class Share(NamedTuple):
 def colluding(organisations: Sequence[str], colluders: int) -> int:
     """c: members in this roster of the `colluders` organisations that have most members in it."""
     return sum(count for _, count in Counter(organisations).most_common(colluders))
-
-
-def least_whole(deviation: int, shares: int) -> int:
-    """The least whole s with s²·shares ≥ deviation²."""
-    square = -(-(deviation**2) // shares)
-    root = isqrt(square)
-    return root if root**2 == square else root + 1
 
 
 def share_of(plan: CohortPlan, slot: int, organisations: Sequence[str]) -> Share:

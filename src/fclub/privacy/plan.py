@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from itertools import pairwise
-from math import ceil, exp, inf, isfinite, sqrt
+from math import ceil, exp, floor, inf, isfinite, isqrt, sqrt
 from pathlib import Path
 from typing import Literal
 
@@ -91,29 +91,27 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return sqrt(self.steps**2 + self.count**2)
 
     @property
-    def deviation(self) -> float:
-        """Noise that the guarantee needs in a release, in lattice steps."""
-        return self.bound * sqrt(self.releases) / self.mu
+    def deviation(self) -> int:
+        """Noise that the guarantee needs in a release, in whole lattice steps."""
+        return ceil(self.bound * sqrt(self.releases) / self.mu)
 
-    def honest(self, members: int) -> float:
+    def honest(self, members: int) -> int:
         """h: shares of noise that count among so many members.
 
         Without secure sums every server's release stands alone: 1. With them at most `colluders` may
         know their own shares, and no more than `cap` are counted, so that a member's own share keeps
         `epsilon_alone` even if everybody else colludes.
         """
-        if not self.secure:
-            return 1.0
-        return max(1.0, min(self.cap, float(members - self.colluders)))
+        return max(1, min(self.cap, members - self.colluders)) if self.secure else 1
 
     @property
-    def cap(self) -> float:
-        """(μ_alone/μ)²."""
-        return max(1.0, (mu_of(self.epsilon_alone, self.delta) / self.mu) ** 2)
+    def cap(self) -> int:
+        """⌊(μ_alone/μ)²⌋."""
+        return max(1, floor((mu_of(self.epsilon_alone, self.delta) / self.mu) ** 2))
 
-    def share(self, members: int) -> float:
-        """Deviation of the noise that one member adds, in lattice steps: s²h is at least σ²."""
-        return float(ceil(self.deviation / sqrt(self.honest(members))))
+    def share(self, members: int) -> int:
+        """Deviation of the noise that one member adds, in lattice steps."""
+        return least_whole(self.deviation, self.honest(members))
 
     def total(self, members: int) -> float:
         """Deviation of the noise in the sum over so many members, in lattice steps."""
@@ -136,6 +134,13 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     def write(self, path: Path) -> None:
         with write_atomically(path) as file:
             file.write(self.encode())
+
+
+def least_whole(deviation: int, shares: int) -> int:
+    """The least whole s with s²·shares ≥ deviation²."""
+    square = -(-(deviation**2) // shares)
+    root = isqrt(square)
+    return root if root**2 == square else root + 1
 
 
 def read_plan(path: Path) -> Plan:

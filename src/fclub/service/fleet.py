@@ -16,17 +16,26 @@ from typing import Any, Protocol
 import httpx
 import msgspec
 
+from fclub.cohorts.members import (
+    MemberList,
+    in_order,
+    make_identity,
+    read_identity,
+    write_identity,
+    write_members,
+)
 from fclub.errors import FleetFailed, InvalidFile
 from fclub.paths import write_atomically
 from fclub.service.http.gate import hash_token, new_token
 from fclub.service.link.broker import LocalBroker, free_port
 from fclub.service.link.channel import GLOBAL
-from fclub.service.nodes.parts import warm
+from fclub.service.nodes.parts import adds_up_in_secret, family_of, warm
 from fclub.service.settings import Model
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
 ADDRESSES = "servers.json"
+MEMBERS = "members.json"
 
 
 @dataclass
@@ -141,6 +150,19 @@ def read_addresses(folder: Path) -> dict[str, dict[str, str]]:
     return found
 
 
+def _found(folder: Path, names: list[str]) -> dict[str, dict[str, str]]:
+    """Settings of secure sums by server: one operator makes all keys and accepts the list."""
+    keys = {name: folder / f"{name}.key" for name in names}
+    for name, path in keys.items():
+        if not path.exists():
+            write_identity(make_identity(name, name), path)
+    entries = in_order(read_identity(path).entry for path in keys.values())
+    write_members(MemberList("up", 1, entries), folder / MEMBERS)
+    listed = {"secure__members": str(folder / MEMBERS)}
+    own = {name: listed | {"secure__identity": str(path)} for name, path in keys.items()}
+    return own | {GLOBAL: listed}
+
+
 class Fleet:
     """`with Fleet(folder, servers, model) as fleet:` runs everything inside the block.
 
@@ -165,8 +187,11 @@ class Fleet:
         self.broker = make_broker(folder / "nats", passwords)
         self.token = new_token()
 
+        secure = _found(folder, names) if adds_up_in_secret(family_of(model)) else {}
+
         def server(command: str, name: str, own: dict[str, Any]) -> Server:
             settings = {
+                **secure.get(name, {}),
                 "model": msgspec.to_builtins(model),
                 "store": str(folder / f"{name}.db"),
                 "nats__url": self.broker.url,

@@ -34,6 +34,8 @@ from fclub.service.nodes.parts import (
     family_of,
     global_node,
     is_warm,
+    join_cohorts,
+    lead_cohorts,
     local_node,
     rehearse,
     stock,
@@ -109,6 +111,7 @@ def local_app(settings: LocalSettings) -> Application:
     _warn(settings.model, monitor)
     if settings.catalogue is not None:
         stock(node, settings)
+    join_cohorts(node, settings)
     board: dict[str, DirectWire] = {}
     wire: Wire
     if settings.nats.url:
@@ -159,6 +162,7 @@ def global_app(settings: GlobalSettings) -> Application:
         raise InvalidSetting("nats.url: the global server needs a broker")
     check_start(settings)
     monitor, node = Monitor("global"), global_node(settings)
+    lead_cohorts(node, settings)
     _warn(settings.model, monitor)
     wire = NatsWire(GLOBAL, broker_of(settings.nats), monitor, settings.servers, settings.nats.replicas)
     wire.follow(settings.servers, settings.retired)

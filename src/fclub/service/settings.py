@@ -176,11 +176,28 @@ class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """After this time an unconfirmed message is sent again."""
 
 
+class Secure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who this server is in secure sums, and with whom it adds up; a plan with `secure` needs both."""
+
+    identity: str = ""
+    """The file that `fclub identity` wrote; its private key never leaves this server."""
+    members: str = ""
+    """The member list that `fclub members accept` wrote."""
+
+
+class SecureHub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """With whom the global server adds up; a plan with `secure` needs it."""
+
+    members: str = ""
+    """The member list that the members have accepted."""
+
+
 class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`fclub local`."""
 
     name: Name = "local"
     """Name of this server in the federation."""
+    secure: Secure = Secure()
     catalogue: str | None = None
     """CSV file of items (id, features) that are put into the catalogue at the start."""
     feedback: Feedback = Feedback()
@@ -216,6 +233,7 @@ class GlobalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Those of them that are shut out for a while; what they would be told is kept for them."""
     retired: list[Name] = []
     """Servers that have left for good: nothing is kept for them; what they have released stays."""
+    secure: SecureHub = SecureHub()
     phase_seconds: Seconds = 5.0
     """How long a phase waits for reports."""
 

@@ -11,8 +11,11 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from hashlib import sha256
+from math import sqrt
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from fclub.core.packing import inside, under
@@ -36,7 +39,7 @@ from fclub.protocol.interfaces.overview import (
     Outlook,
 )
 from fclub.protocol.link import Downlink, Uplink
-from fclub.protocol.messages import Count, Decoder, Message, PhaseStart
+from fclub.protocol.messages import Count, Decoder, Message, PhaseStart, encode
 
 POPULATION = 0
 """The id and the global cluster of everybody."""
@@ -68,10 +71,14 @@ class Release(Message, frozen=True, array_like=True, tag="population"):
 
 
 class Released(Message, frozen=True, array_like=True, tag="released"):
-    """The sum over so many servers, and mean and covariance of the population from the next slot on."""
+    """The sum over so many servers, and mean and covariance of the population from the next slot on.
+
+    Each of them has added noise of the deviation `share`, in lattice steps.
+    """
 
     slot: int
     servers: int
+    share: int
     sums: bytes
     point: bytes
 
@@ -137,14 +144,17 @@ class Transcript:
         return public_point(self.model, self.population)
 
     @lru_cache(maxsize=128)  # noqa: B019 - servers of one process replay the same releases
-    def after(self, slot: int, servers: int, sums: bytes) -> Transcript:
-        """With one release more."""
+    def after(
+        self, slot: int, servers: int, share: int, sums: bytes, point: bytes | None = None
+    ) -> Transcript:
+        """With one release more; `point` is as it was told, if it was."""
         step = self.most(slot) / self.plan.steps
-        noise = step * self.plan.total(servers)
+        noise = step * share * sqrt(servers)
         told = Slot(self.plan.visits[slot], self.most(slot), noise, self.plan.past)
         values = step * read_whole(sums, self.plan.entries).astype(np.float64)
         state = learn(self.state, told, values, self.model)
-        last = Released(slot, servers, sums, write_point(state.population))
+        point = write_point(state.population) if point is None else point
+        last = Released(slot, servers, share, sums, point)
         return Transcript(self.plan, self.model, state, (*self.releases, last))
 
     @property
@@ -159,15 +169,30 @@ class Transcript:
     def saved(self) -> State:
         """The releases, from which the rest follows."""
         sums = [read_whole(one.sums, self.plan.entries) for one in self.releases]
-        values = [[one.slot, one.servers] for one in self.releases]
-        return {"sums": np.array(sums).reshape(-1, self.plan.entries)}, {"releases": values}
+        values = [[one.slot, one.servers, one.share] for one in self.releases]
+        points = [np.frombuffer(one.point, dtype="<f8") for one in self.releases]
+        arrays = {"sums": np.array(sums).reshape(-1, self.plan.entries), "points": np.array(points)}
+        return arrays, {"releases": values}
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Of everything that was told, byte for byte."""
+        return sha256(b"".join(encode(one) for one in self.releases)).digest()
 
     def restored(self, arrays: dict[str, Any], values: dict[str, Any]) -> Transcript:
         """What was saved, on top of a transcript without releases."""
         found = self
-        for (slot, servers), sums in zip(values["releases"], arrays["sums"], strict=True):
-            found = found.after(slot, servers, write_whole(sums))
+        told = zip(values["releases"], arrays["sums"], arrays["points"], strict=True)
+        for (slot, servers, share), sums, point in told:
+            found = found.after(slot, servers, share, write_whole(sums), point.tobytes())
         return found
+
+
+class Prepared(NamedTuple):
+    """The sum over users for a slot, without noise; it never leaves the process."""
+
+    slot: int
+    sums: Counts
 
 
 class SlotsLocal:
@@ -197,6 +222,8 @@ class SlotsLocal:
         self.first = transcript
         self.noise, self.ledger, self.name, self.link = noise, ledger, name, link
         self.times = times
+        self.in_cohort = times is not None and self.plan.secure
+        self.prepared: Prepared | None = None
         self.following = self.covered = self.servers = 0
         self.open: int | None = None
         self.unanswered = self.alarm = False
@@ -208,6 +235,8 @@ class SlotsLocal:
         """The bound is per slot, whatever was released of this user before."""
 
     def forget(self, row: int) -> int:
+        """What waits for a cohort is void, unless that has it already."""
+        self.prepared = None
         return int(self.learner.counts[row]) if self.following else 0
 
     def due(self, moment: Moment | None) -> Begin | None:
@@ -239,7 +268,7 @@ class SlotsLocal:
     def _leave_out(self, slots: int) -> None:
         """These slots are over; an unfinished one among them is void."""
         self.following = max(self.following, slots)
-        self.open = None
+        self.open = self.prepared = None
 
     def _begin_slot(self, slot: int) -> Job:
         if not self.following <= slot < self.plan.releases:
@@ -257,21 +286,31 @@ class SlotsLocal:
 
     def finish(self, job: Job) -> None:
         """Everybody is in, unless the slot is over."""
-        if job.ask["slot"] == self.open:
+        slot, sums = job.ask["slot"], job.total["sums"]
+        if slot != self.open:
+            return
+        if self.in_cohort:
+            self.prepared = Prepared(slot, sums)
+        else:
             self.open = None
-            self._release(job.ask["slot"], job.ask["told"], job.total["sums"])
+            self._release(slot, job.ask["told"], sums)
 
     def _release(self, slot: int, told: int, sums: Counts) -> None:
-        """Charge the ledger, then draw this server's share of noise, and send.
+        """Charge the ledger, then draw this server's share of noise, and send."""
+        self._account()
+        total = sums + draw_whole(self.noise, self.plan.entries, float(self.transcript.share))
+        self.link.to_global(Release(slot, told, write_whole(total)))
 
-        Sums that nobody sees alone part here: exact `sums` go to the cohort's member, which charges,
-        draws and sends once it knows who takes part.
-        """
+    def sent(self, slot: int) -> None:
+        """This server's member of a cohort sends what was prepared for a slot."""
+        self._account()
+        self.following = max(self.following, slot + 1)
+        self.open = self.prepared = None
+
+    def _account(self) -> None:
         seen = int(self.learner.counts.sum())
         self._charge(max(seen - self.covered, 0), 1)
         self.covered, self.unanswered = seen, True
-        total = sums + draw_whole(self.noise, self.plan.entries, self.transcript.share)
-        self.link.to_global(Release(slot, told, write_whole(total)))
 
     def _charge(self, observations: int, releases: int) -> None:
         if not self.ledger.is_open(self.name):
@@ -290,12 +329,13 @@ class SlotsLocal:
 
     def _take(self, message: Released) -> None:
         """Use the bytes of the point, and see whether a replay of the filter agrees with them."""
-        if not (0 <= message.slot < self.plan.releases and message.servers >= 1):
+        sound = message.servers >= 1 and 1 <= message.share <= self.plan.deviation
+        if not (sound and 0 <= message.slot < self.plan.releases):
             raise InvalidMessage(f"slot {message.slot} of {message.servers} servers makes no sense")
         if message.slot < self.transcript.told:
             return  # told again, in a new session
         told = read_point(message.point, self.plan.dim)
-        replayed = self.transcript.after(message.slot, message.servers, message.sums)
+        replayed = self.transcript.after(*msgspec.structs.astuple(message))
         own = replayed.population
         apart = max(float(np.abs(said - ours).max()) for said, ours in zip(told, own, strict=True))
         self.alarm |= apart > TOLERANCE
@@ -310,7 +350,7 @@ class SlotsLocal:
 
         A global server that has lost releases tells those that it has: they are all that counts.
         """
-        self.open = None
+        self.open = self.prepared = None
         if self._unsettled(min(beginning.used, self.plan.releases)):
             self._presume(min(beginning.used, self.plan.releases))
         if beginning.global_lost:
@@ -397,7 +437,16 @@ class SlotsGlobal:
         if not arrived or len(arrived) < (self.plan.members if self.plan.secure else 1):
             return
         total = np.sum([arrived[server] for server in sorted(arrived)], axis=0)
-        self.transcript = self.transcript.after(slot, len(arrived), write_whole(total))
+        members = len(arrived)
+        self._learn(slot, members, self.plan.share(members), write_whole(total))
+
+    def summed(self, slot: int, members: int, share: int, sums: bytes) -> None:
+        """A cohort has added up what nobody sees alone."""
+        self.slot = max(self.slot, slot + 1)
+        self._learn(slot, members, share, sums)
+
+    def _learn(self, slot: int, servers: int, share: int, sums: bytes) -> None:
+        self.transcript = self.transcript.after(slot, servers, share, sums)
         for server in self.servers:
             self.link.to_local(server, self.transcript.releases[-1])
 
@@ -408,7 +457,9 @@ class SlotsGlobal:
 
     def receive(self, server: int, message: Message) -> None:
         match message:
-            case Release() if server in self.servers and 0 <= message.slot < self.plan.releases:
+            case Release() if not (self.closings and self.plan.secure) and self._expects(
+                server, message
+            ):
                 sums = read_whole(message.sums, self.plan.entries)
                 if np.abs(sums).max() > LARGEST // max(len(self.servers), 1):
                     raise InvalidMessage("whole numbers that no users can have contributed")
@@ -420,6 +471,9 @@ class SlotsGlobal:
             case _:
                 kind = type(message).__name__
                 raise InvalidMessage(f"the global server does not take a {kind} from server {server}")
+
+    def _expects(self, server: int, message: Release) -> bool:
+        return server in self.servers and 0 <= message.slot < self.plan.releases
 
     def status(self) -> GlobalStatus:
         """How many observations there are is nowhere told."""

@@ -126,8 +126,6 @@ class PopulationFamily:
             same = (plan.dim, plan.members, plan.epsilon, plan.delta, plan.level)
             own = (shape.dim, members, constants.epsilon, constants.delta, constants.level)
             require(same == own, f"the plan is for dim, members, epsilon, delta, level {same}", own)
-            noise = "live servers have no secure sums yet: plan with --per-server; secure"
-            require(not (shape.live and plan.secure), noise, plan.secure)
             return plan
         secure = constants.secure and shape.members >= max(FEWEST, (constants.colluders or 1) + 2)
         return make_plan(

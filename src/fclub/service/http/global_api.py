@@ -47,6 +47,24 @@ class ServerView(msgspec.Struct, frozen=True):
     trouble: str | None
 
 
+class SlotProgress(msgspec.Struct, frozen=True):
+    """How far a secure sum has come, by the names of its members; nothing of what they send.
+
+    `times` are seconds since 1970 by stage (called, roster sent, go, summed or not summed); `reason`
+    tells why a slot was not summed.
+    """
+
+    period: int
+    slot: int
+    stage: str
+    times: dict[str, float]
+    called: list[str]
+    joined: list[str]
+    ready: list[str]
+    missing: list[str]
+    reason: str
+
+
 class Released(msgspec.Struct, frozen=True):
     server: str
     quarantined: bool
@@ -55,6 +73,9 @@ class Released(msgspec.Struct, frozen=True):
 OPERATIONS: Operations = {
     ("get", "/v1/clusters"): Operation(
         list[GroupView], "Global clusters, each with its observations and local clusters."
+    ),
+    ("get", "/v1/slots"): Operation(
+        list[SlotProgress], "Secure sums, the last hundred: who took part, and why one was not summed."
     ),
     ("get", "/v1/servers"): Operation(
         dict[str, ServerView],

@@ -38,6 +38,7 @@ class GlobalService:
             routes=[
                 route("/v1/clusters", "GET", self.clusters),
                 route("/v1/servers", "GET", self.servers),
+                route("/v1/slots", "GET", self.slots),
                 route("/v1/servers/{server}/release", "POST", self.release, role=ADMIN),
                 route("/metrics", "GET", self.metrics, role=METRICS),
                 route("/openapi.json", "GET", self.openapi, role=None),
@@ -57,6 +58,24 @@ class GlobalService:
                 members=[api.Member(names[server], cluster) for server, cluster in group.members],
             )
             for group in self.node.server.overview()
+        ]
+
+    async def slots(self, request: Request) -> list[api.SlotProgress]:
+        side = self.node.cohort
+        views = () if side is None else side.hub.record.slots
+        return [
+            api.SlotProgress(
+                period=view.period,
+                slot=view.slot,
+                stage=view.stage,
+                times=view.times,
+                called=list(view.called),
+                joined=list(view.joined),
+                ready=list(view.ready),
+                missing=list(view.missing),
+                reason=view.reason,
+            )
+            for view in views
         ]
 
     async def servers(self, request: Request) -> dict[str, api.ServerView]:

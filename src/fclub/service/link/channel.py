@@ -148,7 +148,15 @@ class Shut(msgspec.Struct, frozen=True, array_like=True, tag="shut"):
     sender: str
 
 
-Frame = Numbered | Receipt | Hello | Welcome | Knock | Ask | Grant | Shut
+class Cohort(msgspec.Struct, frozen=True, array_like=True, tag="cohort"):
+    """A message of a secure sum; it is said again until it is answered, and needs no number."""
+
+    version: int
+    sender: str
+    payload: bytes
+
+
+Frame = Numbered | Receipt | Hello | Welcome | Knock | Ask | Grant | Shut | Cohort
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):

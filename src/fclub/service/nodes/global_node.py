@@ -29,6 +29,7 @@ from fclub.errors import (
     Quarantined,
 )
 from fclub.privacy.noise import NoNoise
+from fclub.protocol.exchanges.slots import SlotsGlobal
 from fclub.protocol.link import Communications
 from fclub.protocol.messages import Message, encode
 from fclub.protocol.seam import Family, GlobalServer, State
@@ -37,6 +38,7 @@ from fclub.service.link.channel import (
     VERSION,
     Ask,
     Channel,
+    Cohort,
     Grant,
     Hello,
     Knock,
@@ -49,6 +51,7 @@ from fclub.service.link.channel import (
     encode_frame,
 )
 from fclub.service.link.sessions import beginning_of, judge, offer_for, reason_for
+from fclub.service.nodes.cohorts import HubSide
 from fclub.service.nodes.node import Clock, Empty, Entry, Node, RecordedNoise
 from fclub.service.store.store import Changes, Store
 
@@ -157,6 +160,35 @@ class Tick(Entry):
 
 
 @dataclass(frozen=True)
+class Sum(Entry):
+    """A cohort has added up a slot."""
+
+    slot: int
+    members: int
+    share: int
+    sums: bytes
+
+    kind = "sum"
+
+    def body(self) -> bytes:
+        return msgspec.msgpack.encode((self.slot, self.members, self.share, self.sums))
+
+    @classmethod
+    def read(cls, source: str, body: bytes) -> Sum:
+        return cls(*msgspec.msgpack.decode(body, type=tuple[int, int, int, bytes]))
+
+    def apply(self, node: GlobalNode) -> None:
+        slots_of(node).summed(self.slot, self.members, self.share, self.sums)
+
+
+def slots_of(node: GlobalNode) -> SlotsGlobal:
+    exchange = getattr(node.server, "exchange", None)
+    if not isinstance(exchange, SlotsGlobal):
+        raise InvalidFile(f"{node.store.path} has a log entry of secure sums, which its server has not")
+    return exchange
+
+
+@dataclass(frozen=True)
 class Invite(Entry):
     """So many servers take part from now on."""
 
@@ -196,10 +228,14 @@ class Retire(Entry):
 
 
 KINDS: Mapping[str, type[Entry]] = {
-    entry.kind: entry for entry in (FromLocal, Together, Begin, Close, Tick, Invite, Retire)
+    entry.kind: entry for entry in (FromLocal, Together, Begin, Close, Tick, Sum, Invite, Retire)
 }
 
 
+LEFT_OUT = (
+    "it was ready for a secure sum and sent nothing, so that slot is lost: it takes part again when an "
+    "operator releases it"
+)
 REPLACED = "a store that another one has replaced speaks under this name"
 OTHER_RULES = "it has another model or another plan"
 
@@ -391,6 +427,7 @@ class GlobalNode(Node):
 
     name = GLOBAL
     sessions: GlobalSessions
+    cohort: HubSide | None = None
 
     def __init__(
         self, wanted: Membership, family: Family, store: Store, clock: Clock = time.time
@@ -525,6 +562,8 @@ class GlobalNode(Node):
             case Ask():
                 peer.channel.check_session(frame.session)
                 self.sessions.grant(peer, frame)
+            case Cohort() if self.cohort is not None:
+                self.cohort.receive(sender, frame.payload)
             case Receipt():
                 peer.channel.check_session(frame.session)
                 peer.channel.confirm(frame.sequence, frame.chain, self.journal.changes)
@@ -565,6 +604,8 @@ class GlobalNode(Node):
         """An operator trusts a server again."""
         peer = self.peers[name]
         peer.offences, peer.quarantined, peer.told_shut = 0, False, -inf
+        if self.cohort is not None:
+            self.cohort.readmit(name)
         self._remember_trust()
         self.sessions.knock(name)
 
@@ -590,6 +631,8 @@ class GlobalNode(Node):
         if peer.trouble or peer.marked:
             restored = "this store was restored, and no new session with that server has begun"
             return peer.trouble or restored
+        if self.cohort is not None and name in self.cohort.hub.record.left_out:
+            return LEFT_OUT
         since, waiting = peer.seen or self.started, peer.channel.sent > peer.channel.confirmed
         unheard = time.time() - since
         if unheard >= UNHEARD_SECONDS and (peer.seen is None or waiting):

@@ -32,6 +32,7 @@ from fclub.errors import (
     WasForgotten,
 )
 from fclub.privacy.levels import EVENT
+from fclub.protocol.exchanges.slots import SlotsLocal
 from fclub.protocol.messages import Message, encode
 from fclub.protocol.seam import Bound, Family, LocalOverview, Moment, Place, Slotted, State
 from fclub.service.link.channel import (
@@ -39,6 +40,7 @@ from fclub.service.link.channel import (
     VERSION,
     Ask,
     Channel,
+    Cohort,
     Grant,
     Knock,
     Numbered,
@@ -50,6 +52,7 @@ from fclub.service.link.channel import (
     encode_frame,
 )
 from fclub.service.link.sessions import beginning_of, reason_for
+from fclub.service.nodes.cohorts import MemberSide
 from fclub.service.nodes.handshake import (
     AGREED,
     ANOTHER_STORE,
@@ -300,6 +303,23 @@ class Tick(Entry):
         work()
 
 
+class Sent(_Number):
+    """This server's member of a cohort was told to go: its sum for the slot is released."""
+
+    kind = "sent"
+
+    def apply(self, node: LocalNode) -> None:
+        node.books.note("masked", node.sessions.channel.ordinal, node.journal.changes)
+        slots_of(node).sent(self.number)
+
+
+def slots_of(node: LocalNode) -> SlotsLocal:
+    exchange = getattr(node.server, "exchange", None)
+    if not isinstance(exchange, SlotsLocal):
+        raise InvalidFile(f"{node.store.path} has a log entry of secure sums, which its server has not")
+    return exchange
+
+
 class Visit(Empty):
     """Somebody asks for something: slots are due by visits."""
 
@@ -348,6 +368,7 @@ KINDS: Mapping[str, type[Entry]] = {
         Agree,
         Begin,
         Tick,
+        Sent,
         Visit,
         Release,
         Forgo,
@@ -731,6 +752,7 @@ class LocalNode(Node):
     """
 
     sessions: LocalSessions
+    cohort: MemberSide | None = None
 
     def __init__(
         self,
@@ -870,6 +892,8 @@ class LocalNode(Node):
                 self.sessions.granted(frame)
             case Numbered() | Receipt():
                 self.sessions.take_in(frame)
+            case Cohort() if self.cohort is not None:
+                self.cohort.receive(sender, frame.payload)
             case _:
                 raise InvalidMessage(f"a local server does not take a {type(frame).__name__}")
 

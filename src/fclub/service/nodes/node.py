@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from math import prod
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from fclub.cohorts.messages import Step
 from fclub.core.lattice import Whole
 from fclub.core.types import Floats
 from fclub.errors import InvalidFile
@@ -262,6 +263,20 @@ class Sessions(Protocol):
         """Messages of this channel were not confirmed for a while; whether that leads to anything."""
 
 
+class Cohorts(Protocol):
+    """A node's part in secure sums."""
+
+    @property
+    def waiting(self) -> Sized:
+        """Messages that were not looked at yet."""
+
+    def next(self) -> Callable[[], Step] | None:
+        """What is to be computed now; it may run in another thread, before `done`."""
+
+    def done(self, step: Step) -> None:
+        """Store what it has led to, and send after that."""
+
+
 class Node(ABC):
     """Frames in, changes out.
 
@@ -273,6 +288,9 @@ class Node(ABC):
     """What it is called on the wire."""
 
     sessions: Sessions
+
+    cohort: Cohorts | None = None
+    """Its part in secure sums, if its plan has them."""
 
     rules = b""
     """A hash of the model and the plan, which peers compare."""

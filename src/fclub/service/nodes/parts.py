@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from math import sqrt
 from pathlib import Path
@@ -17,6 +19,10 @@ import msgspec
 import numpy as np
 from numpy.random import SeedSequence
 
+from fclub.cohorts.hub import Hub, HubRecord
+from fclub.cohorts.member import Member, MemberRecord
+from fclub.cohorts.members import MemberList, read_identity, read_members
+from fclub.cohorts.plan import CohortPlan, plan_from
 from fclub.core.compiling import is_ready, set_ready
 from fclub.core.offers import best_items
 from fclub.errors import FclubError, InvalidFile, InvalidSetting, ServiceFailed
@@ -24,10 +30,14 @@ from fclub.privacy.ledger import Ledger
 from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise, require_exact
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
+from fclub.protocol.rows.population import PopulationFamily
 from fclub.protocol.seam import Family, Shape
 from fclub.service.nodes.binding import SETTINGS, bound_to, remember
-from fclub.service.nodes.global_node import GlobalNode, Membership
-from fclub.service.nodes.local_node import Forgotten, LocalNode
+from fclub.service.nodes.cohorts import RECORD, HubSide, MemberSide
+from fclub.service.nodes.global_node import GlobalNode, Membership, Sum
+from fclub.service.nodes.global_node import slots_of as global_slots
+from fclub.service.nodes.local_node import Forgotten, LocalNode, Sent
+from fclub.service.nodes.local_node import slots_of as local_slots
 from fclub.service.nodes.node import Clock, RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
 from fclub.service.store.backup import backup_store, describe
@@ -39,6 +49,8 @@ AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
 ENTROPY_BITS = 128
 REFUSE_DAYS = "refuse_forgotten_days"
 PLAN = "plan"
+PATIENCE = 10.0
+"""Seconds that the global server waits for somebody in a cohort, before it goes on without."""
 REHEARSED = 25
 """Visits of a rehearsal: the second phase, from which on types are learned, starts before."""
 DAMAGE = (UNREADABLE, struct.error, msgspec.DecodeError, LookupError, TypeError, ValueError)
@@ -174,6 +186,68 @@ def node_with_noise(
         return node
 
     return _recovered(store, make)
+
+
+def adds_up_in_secret(family: Family) -> bool:
+    """Whether the plan has secure sums."""
+    return isinstance(family, PopulationFamily) and family.planned and family.plan.secure
+
+
+def _cohorts(family: Family, members: str) -> tuple[MemberList, CohortPlan] | None:
+    """With whom a server adds up in secret, and when; None without a plan that says so."""
+    if not (isinstance(family, PopulationFamily) and adds_up_in_secret(family)):
+        return None
+    if not members:
+        raise InvalidSetting("secure.members: the plan has secure sums, which need a member list")
+    found = read_members(Path(members))
+    return found, plan_from(family.plan, found.federation)
+
+
+def join_cohorts(node: LocalNode, settings: LocalSettings) -> None:
+    """Take part in secure sums if the plan has them.
+
+    What an earlier process may have sent is charged, and stored with the first commit.
+    """
+    found = _cohorts(node.family, settings.secure.members)
+    if found is None:
+        return
+    if not settings.secure.identity:
+        raise InvalidSetting("secure.identity: the plan has secure sums; `fclub identity` makes a key")
+    identity = read_identity(Path(settings.secure.identity))
+    if identity.name != settings.name:
+        raise InvalidSetting(
+            f"secure.identity: expected the key of {settings.name}, got that of {identity.name}"
+        )
+    kept = node.store.get(RECORD)
+    record = msgspec.json.decode(kept, type=MemberRecord) if kept else MemberRecord()
+    source = node.journal.noise.source
+    member = Member(identity, record, lambda: node.now, os.urandom, source)
+
+    def sent(slot: int) -> None:
+        node.journal.do(Sent(slot))
+
+    exchange = partial(local_slots, node)
+    side = MemberSide(node.name, node.journal, exchange, member, found[1].period, sent)
+    for step in (member.begin(), member.accept(found[0]), member.adopt(found[1])):
+        side.done(step)
+    node.cohort = side
+
+
+def lead_cohorts(node: GlobalNode, settings: GlobalSettings) -> None:
+    """The same at the global server."""
+    found = _cohorts(node.family, settings.secure.members)
+    if found is not None:
+        kept = node.store.get(RECORD)
+        record = msgspec.json.decode(kept, type=HubRecord) if kept else HubRecord()
+        patience = min(PATIENCE, found[1].window / 4.0)
+        hub = Hub(*found, record, lambda: node.now, os.urandom, patience)
+
+        def summed(slot: int, members: int, share: int, sums: bytes) -> None:
+            node.settle()
+            node.journal.do(Sum(slot, members, share, sums))
+
+        exchange = partial(global_slots, node)
+        node.cohort = HubSide(node.journal, exchange, hub, lambda: node.now, summed)
 
 
 def stock(node: LocalNode, settings: LocalSettings) -> None:

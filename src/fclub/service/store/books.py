@@ -39,13 +39,25 @@ class Books:
 
     def post(self, message: Message, session: int, changes: Changes) -> None:
         """A message is about to be stored, and with it what was entered for it."""
-        self.sent += 1
         parts = message.parts()
-        kind, now = type(message).__name__.lower(), time.time()
         counts = sum(read_count(part.statistics) for part in parts)
         clusters = msgspec.json.encode([part.cluster.hex() for part in parts]).decode()
-        changes.write(_SEND, self.sent, now, kind, len(parts), counts, clusters, session)
+        self.note(type(message).__name__.lower(), session, changes, len(parts), counts, clusters)
         self.enter(changes)
+
+    def note(
+        self,
+        kind: str,
+        session: int,
+        changes: Changes,
+        clusters: int = 0,
+        observations: int = 0,
+        body: str = "[]",
+    ) -> None:
+        """Something is about to leave."""
+        self.sent += 1
+        row = self.sent, time.time(), kind, clusters, observations, body, session
+        changes.write(_SEND, *row)
 
     def enter(self, changes: Changes) -> None:
         """Store what was entered since the last message, or for none."""

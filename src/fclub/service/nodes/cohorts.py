@@ -1,0 +1,205 @@
+"""A node's part in secure sums: messages of a cohort in and out, what is stored before they leave.
+
+`Member` and `Hub` do no input or output. Here their steps are stored with the node's other changes, and
+their messages are letters: each is said again until it is answered, so none needs a number. What a step
+computes may run in another thread, one at a time; everything else is done where the node is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from fclub.cohorts.hub import Hub, HubRecord, Stage
+from fclub.cohorts.member import Member, MemberRecord
+from fclub.cohorts.messages import Call, Message, Outgoing, Step, decode, encode
+from fclub.errors import FclubError
+from fclub.protocol.exchanges.slots import SlotsGlobal, SlotsLocal
+from fclub.service.link.channel import GLOBAL, VERSION, Cohort, encode_frame
+from fclub.service.nodes.node import Journal
+
+RECORD = "cohort"
+"""Under which name a store keeps what a member or the hub has to know again."""
+
+MOST_WAITING = 4_096
+"""Messages that wait to be looked at; more are left alone, and said again."""
+
+AGAIN_SECONDS = 1.0
+"""How often what was not answered is said again."""
+
+Compute = Callable[[], Step]
+
+
+class Side(ABC):
+    """What member and hub have in common. `next` and `done` alternate; `next` gives what to compute."""
+
+    def __init__(self, name: str, journal: Journal, clock: Callable[[], float]) -> None:
+        self.name, self.journal, self.clock = name, journal, clock
+        self.waiting: deque[tuple[str, Message]] = deque()
+        self.notice = ""
+        self._later: list[Outgoing] = []
+        self._again = 0.0
+
+    def receive(self, sender: str, payload: bytes) -> None:
+        message = decode(payload)
+        if len(self.waiting) < MOST_WAITING:
+            self.waiting.append((sender, message))
+
+    @abstractmethod
+    def next(self) -> Compute | None:
+        """What is to be computed now, if anything."""
+
+    @abstractmethod
+    def _stored(self, record: Any) -> None:
+        """A step has changed the record; note what follows for the node."""
+
+    def done(self, step: Step) -> None:
+        """Store what a step changes, and send what is due after that is stored."""
+        if step.change is not None:
+            self._stored(step.change)
+            self.journal.changes.note(RECORD, msgspec.json.encode(step.change).decode())
+        self._later += step.messages
+        self._send_due()
+
+    def _send_due(self) -> None:
+        now = self.clock()
+        for out in [out for out in self._later if out.due <= now]:
+            self._later.remove(out)
+            letter = encode_frame(Cohort(VERSION, self.name, encode(out.message)))
+            self.journal.changes.letters.append((out.to or GLOBAL, letter))
+
+    def _time_to_repeat(self) -> bool:
+        """Whether it is time to say again what was not answered."""
+        now = self.clock()
+        due = now >= self._again
+        if due:
+            self._again = now + AGAIN_SECONDS
+        return due
+
+    def _refused(self, compute: Compute) -> Step:
+        """A refusal sends nothing; an operator reads why."""
+        try:
+            return compute()
+        except FclubError as refusal:
+            self.notice = str(refusal)
+            return Step()
+
+    def run(self) -> None:
+        """Everything that there is to do, here and now."""
+        while (compute := self.next()) is not None:
+            self.done(compute())
+
+
+class MemberSide(Side):
+    """Takes the sums that its exchange has computed for a slot, and what the hub says."""
+
+    def __init__(
+        self,
+        name: str,
+        journal: Journal,
+        exchange: Callable[[], SlotsLocal],
+        member: Member,
+        period: int,
+        sent: Callable[[int], None],
+    ) -> None:
+        super().__init__(name, journal, member.now)
+        self.member, self.period = member, period
+        self._exchange, self._sent = exchange, sent
+        self._given: int | None = None
+        self._charges = len(member.record.charges)
+
+    def next(self) -> Compute | None:
+        self.member.tick()
+        self._take_over()
+        if self._time_to_repeat():
+            self.done(Step(None, self.member.resend()))
+        self._send_due()
+        for _ in range(len(self.waiting)):
+            sender, message = self.waiting.popleft()
+            if self._too_early(message):
+                self.waiting.append((sender, message))
+            else:
+                return partial(self._refused, partial(self.member.receive, message))
+        return None
+
+    def _take_over(self) -> None:
+        """The released model as it was told, and the sum of the slot that is open."""
+        exchange = self._exchange()
+        self.member.hold_model(exchange.transcript.told, exchange.transcript.digest)
+        prepared = exchange.prepared
+        slot = None if prepared is None else prepared.slot
+        if slot != self._given:
+            self._given = slot
+            if prepared is None:
+                self.member.discard()
+            else:
+                self.member.prepare(self.period, prepared.slot, prepared.sums)
+
+    def _too_early(self, message: Message) -> bool:
+        """A slot is called that has not begun here, or whose users are still being added up."""
+        if not isinstance(message, Call):
+            return False
+        exchange = self._exchange()
+        return message.slot >= exchange.following or message.slot == exchange.open != self._given
+
+    def _stored(self, record: MemberRecord) -> None:
+        """Whoever was told to go has sent: a charge that was not presumed."""
+        known, self._charges = self._charges, len(record.charges)
+        for charge in record.charges[known:]:
+            if not charge.presumed:
+                self._sent(charge.slot)
+                self._given = None
+
+
+class HubSide(Side):
+    """Calls for slots when their time has come, and gives sums to its exchange."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        exchange: Callable[[], SlotsGlobal],
+        hub: Hub,
+        clock: Callable[[], float],
+        summed: Callable[[int, int, int, bytes], None],
+    ) -> None:
+        super().__init__(GLOBAL, journal, clock)
+        self.hub = hub
+        self._exchange, self._summed = exchange, summed
+        self._record = hub.record
+
+    def next(self) -> Compute | None:
+        exchange = self._exchange()
+        self.hub.hold_model(exchange.transcript.told, exchange.transcript.digest)
+        self._send_due()
+        if self._time_to_repeat():
+            self.done(self.hub.start_again())
+            self.done(self.hub.tick())
+            self._call()
+        if self.waiting:
+            sender, message = self.waiting.popleft()
+            return partial(self._refused, partial(self.hub.receive, sender, message))
+        return None
+
+    def _call(self) -> None:
+        """Call for the slot whose time has come, once."""
+        slot = bisect_right(self.hub.plan.times, self.clock()) - 1
+        view = self.hub.view
+        known = view is not None and (view.period, view.slot) >= (self.hub.plan.period, slot)
+        if slot >= 0 and not known:
+            self.done(self._refused(partial(self.hub.call, slot)))
+
+    def readmit(self, name: str) -> None:
+        """An operator lets a member take part again that was ready and did not send."""
+        if name in self.hub.record.left_out:
+            self.done(self.hub.readmit(name))
+
+    def _stored(self, record: HubRecord) -> None:
+        gone, self._record = self._record.gone, record
+        if gone is not None and record.gone is None and record.slots[-1].stage == Stage.SUMMED:
+            self._summed(gone.slot, len(gone.names), gone.share.deviation, record.total)

@@ -1,0 +1,237 @@
+"""Secure sums live: in the nodes' own stores and frames, equal to the simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fclub.cohorts.hub import Stage
+from fclub.cohorts.messages import Go, Step, decode
+from fclub.environments.synthetic import Synthetic
+from fclub.errors import FclubError, InvalidSetting
+from fclub.privacy.plan import Plan
+from fclub.service.link.channel import Cohort, decode_frame
+from fclub.service.nodes.parts import join_cohorts, local_node, settings_of
+from fclub.service.settings import LocalSettings, Secure
+
+from .federation import Pump, found, model_of, register
+from .test_slots import Kept, a_plan, simulated, visit, world
+
+SECONDS = 20
+"""How long a slot is followed, second by second."""
+
+
+def federation(path: Path, environment: Synthetic, plan: Plan, noise: Kept | None = None) -> Pump:
+    found(path, plan.members)
+    model = model_of(environment, "cdp-population", plan=plan.encode().decode())
+    pump = Pump(path, model, plan.members, noise)
+    register(pump, environment)
+    pump.run()
+    return pump
+
+
+def slot(pump: Pump, plan: Plan, number: int, seconds: int = SECONDS) -> None:
+    for second in range(seconds):
+        pump.tick(plan.begins[number] + second)
+
+
+def releases(node: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = node.server.exchange.transcript.releases
+    return found
+
+
+def same_as_simulated(path: Path, servers: int, users: int, rounds: int) -> Pump:
+    environment, plan, noise = world(servers, users), a_plan(servers, users, secure=True), Kept()
+    pump = federation(path, environment, plan, noise)
+    choices, following = [], 0
+    for count in range(1, rounds + 1):
+        choices.append(visit(pump, environment))
+        while following < plan.releases and count >= round(plan.users * plan.visits[following]):
+            slot(pump, plan, following)
+            following += 1
+    policy, expected = simulated(world(servers, users), plan, noise, rounds)
+    assert choices == expected
+    assert releases(pump.hub) == policy.hub.exchange.transcript.releases == releases(pump.locals["s1"])
+    assert len(releases(pump.hub)) == plan.releases
+    return pump
+
+
+def test_secure_sums_equal_the_simulation_of_the_same_visits(tmp_path: Path) -> None:
+    pump = same_as_simulated(tmp_path, servers=3, users=15, rounds=50)
+    for node in pump.locals.values():
+        assert node.books.messages() == {"masked": 4}
+        assert node.books.unaccounted() == 0
+        assert node.exhausted
+        assert node.cohort is not None
+        assert [charge.presumed for charge in node.cohort.member.record.charges] == [False] * 4
+        assert not node.cohort.member.record.outbox
+    pump.close()
+
+
+@pytest.mark.slow
+def test_forty_servers_of_fifty_users_equal_the_simulation(tmp_path: Path) -> None:
+    same_as_simulated(tmp_path, servers=40, users=2000, rounds=8000).close()
+
+
+def started(path: Path, members: int = 4) -> tuple[Pump, Plan, Synthetic]:
+    environment, plan = world(members, 2 * members), a_plan(members, 2 * members, secure=True)
+    pump = federation(path, environment, plan)
+    for _ in range(2 * members):
+        visit(pump, environment)
+    return pump, plan, environment
+
+
+def restart(pump: Pump, name: str) -> None:
+    pump.locals[name].store.close()
+    pump.locals[name] = pump.open_local(name)
+    pump.run()
+
+
+def charges(pump: Pump, name: str) -> list[tuple[int, bool]]:
+    side = pump.locals[name].cohort
+    assert side is not None
+    return [(charge.slot, charge.presumed) for charge in side.member.record.charges]
+
+
+def stage(pump: Pump) -> Stage:
+    assert pump.hub.cohort is not None
+    view = pump.hub.cohort.hub.view
+    assert view is not None
+    return view.stage
+
+
+def test_frames_of_a_member_are_few_and_small(tmp_path: Path) -> None:
+    pump, plan, _ = started(tmp_path)
+    pump.seen.clear()
+    slot(pump, plan, 0)
+    assert stage(pump) == Stage.SUMMED
+    frames = []
+    for data in pump.seen:
+        try:
+            frame = decode_frame(data, "s2")
+        except FclubError:
+            continue
+        if isinstance(frame, Cohort):
+            frames.append((len(data), decode(frame.payload)))
+    kinds = [type(message).__name__ for _, message in frames]
+    assert kinds == ["Join", "Ready", "Masked"]
+    assert sum(size for size, _ in frames) <= 8 * plan.entries + 400
+    pump.close()
+
+
+@pytest.mark.parametrize("second", range(7))
+def test_a_member_that_dies_costs_at_most_a_slot(tmp_path: Path, second: int) -> None:
+    """Killed and started again in any second of a slot: what it sent is summed, or nothing is."""
+    pump, plan, _ = started(tmp_path)
+    slot(pump, plan, 0, second)
+    restart(pump, "s1")
+    for later in range(second, 60):
+        pump.tick(plan.begins[0] + later)
+    known = charges(pump, "s1")
+    assert [number for number, _ in known] == [0], "sent, or presumed to be"
+    sums = releases(pump.hub)
+    assert [one.slot for one in sums] == [0]
+    assert sums[0].servers == (3 if known[0][1] else 4), "others go on without it"
+    restart(pump, "s1")
+    slot(pump, plan, 1)
+    assert [one.servers for one in releases(pump.hub)] == [sums[0].servers, 4]
+    ledger = pump.locals["s1"].books.ledger
+    assert ledger is not None
+    assert ledger.streams["s1"].sequence == 2
+    pump.close()
+
+
+@pytest.mark.parametrize("second", range(7))
+def test_a_hub_that_dies_loses_no_sum(tmp_path: Path, second: int) -> None:
+    pump, plan, _ = started(tmp_path)
+    slot(pump, plan, 0, second)
+    pump.hub.store.close()
+    pump.hub = pump.open_hub()
+    pump.run()
+    for later in range(second, 60):
+        pump.tick(plan.begins[0] + later)
+    assert [one.servers for one in releases(pump.hub)] == [4]
+    for name in pump.names:
+        assert charges(pump, name) == [(0, False)]
+        assert releases(pump.locals[name]) == releases(pump.hub)
+    pump.close()
+
+
+def test_who_is_ready_and_sends_nothing_is_left_out_until_it_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pump, plan, _ = started(tmp_path)
+    side = pump.locals["s1"].cohort
+    assert side is not None
+    real = side.member.receive
+    deaf = lambda message: Step() if isinstance(message, Go) else real(message)  # noqa: E731
+    monkeypatch.setattr(side.member, "receive", deaf)
+    slot(pump, plan, 0)
+    assert stage(pump) == Stage.GONE
+    monkeypatch.undo()
+    slot(pump, plan, 1)
+    assert not pump.hub.troubles()["s1"].startswith("this store")
+    assert [(one.slot, one.servers) for one in releases(pump.hub)] == [(1, 3)]
+    pump.hub.release("s1")
+    pump.run()
+    assert pump.hub.troubles() == {}
+    slot(pump, plan, 2)
+    assert [(one.slot, one.servers) for one in releases(pump.hub)] == [(1, 3), (2, 4)]
+    pump.close()
+
+
+def test_a_forgotten_user_is_in_no_sum(tmp_path: Path) -> None:
+    pump, plan, _ = started(tmp_path)
+    slot(pump, plan, 0, 1)
+    exchange: Any = pump.locals["s1"].server
+    assert exchange.exchange.prepared is not None
+    user = next(iter(pump.locals["s1"].rows))
+    pump.locals["s1"].forget_user(user)
+    assert exchange.exchange.prepared is None
+    for second in range(1, 60):
+        pump.tick(plan.begins[0] + second)
+    assert charges(pump, "s1") == []
+    assert [one.servers for one in releases(pump.hub)] == [3]
+    pump.close()
+
+
+def test_a_restored_store_joins_no_slot_again(tmp_path: Path) -> None:
+    pump, plan, _ = started(tmp_path)
+    pump.locals["s0"].store.close()
+    old = (tmp_path / "s0.db").read_bytes()
+    pump.locals["s0"] = pump.open_local("s0")
+    pump.run()
+    slot(pump, plan, 0)
+    pump.locals["s0"].store.close()
+    for rest in tmp_path.glob("s0.db*"):
+        rest.unlink()
+    (tmp_path / "s0.db").write_bytes(old)
+    pump.locals["s0"] = pump.open_local("s0")
+    pump.run()
+    slot(pump, plan, 0, 2 * SECONDS)
+    assert charges(pump, "s0") == [(0, True)]
+    assert [one.servers for one in releases(pump.hub)] == [4]
+    slot(pump, plan, 1)
+    assert charges(pump, "s0") == [(0, True), (1, False)]
+    pump.close()
+
+
+def test_a_secure_plan_needs_an_identity_and_a_list(tmp_path: Path) -> None:
+    plan, environment = a_plan(3, 9, secure=True), world(3, 9)
+    found(tmp_path, 3)
+    model = model_of(environment, "cdp-population", plan=plan.encode().decode())
+    members, other = str(tmp_path / "members.json"), str(tmp_path / "s1.key")
+    for given, says in (
+        (Secure(), "secure.members"),
+        (Secure(members=members), "secure.identity"),
+        (Secure(members=members, identity=other), "expected the key of s0, got that of s1"),
+    ):
+        store = str(tmp_path / "s0.db")
+        settings = LocalSettings(model=model, name="s0", store=store, secure=given)
+        node = local_node(settings)
+        with pytest.raises(InvalidSetting, match=says):
+            join_cohorts(node, settings)
+        node.store.close()
+    assert settings_of(tmp_path / "s0.db").model == model, "commands on a store need no key"
