@@ -224,3 +224,19 @@ def test_who_grows_meanwhile_releases_whole_users_from_then_on() -> None:
     assert not one.server.busy
     one.visit(60)
     assert int(one.server.counts.sum()) == one.server.server.observations
+
+
+def test_a_stream_is_paid_for_once_it_was_told() -> None:
+    one = alone()
+    assert one.hub.paid_by(0) == 0.0
+    assert one.server.outlook.at == one.server.clock.next_start
+    one.visit(60)
+    assert one.hub.paid_by(0) == 1.0
+    assert one.server.outlook.now == one.server.observations
+    assert one.server.streams() == one.ledger.streams
+    assert one.family.price() is not None
+
+
+def test_servers_that_expect_other_noise_are_told_apart() -> None:
+    one, other = alone(), Alone("cdp-fclub-plus", unit="event", first_release=9)
+    assert one.family.fingerprint() == alone().family.fingerprint() != other.family.fingerprint()
