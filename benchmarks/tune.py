@@ -105,7 +105,6 @@ SUITE: Grids = {
     "shrunk": {"ridge": (1.0, 2.0, 4.0, 8.0), "exploration": (0.0, 0.1, 0.2, 0.4)},
     "club": CLUSTERING,
     "sclub": CLUSTERING,
-    "fclub-dc": {"deletion": DELETION, "merging": DELETION} | CLUSTERING,
 }
 """What the leaderboard's suite plays at constants of its own, found by the rule for rivals."""
 

@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "reproduce": "Regenerate the paper's figures and ours, and say which claims hold.",
     "report": "Build the report of a finished run again: page, plots, tables.",
     "run": "Run policies in an environment, seed by seed, and compare them.",
+    "leaderboard": "Rank policies in the recorded suite of worlds; yours among them, if you name it.",
     "policies": "List the policies, their switches and parameters.",
     "data": "Download and verify a data set, or take it from a file.",
     "advise": "Play your ratings and say whether federating would pay, with and without noise.",
