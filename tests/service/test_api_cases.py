@@ -117,8 +117,9 @@ class Fuzz:
             case.body["decision"] = self.decision
         if known and isinstance(case.body, dict) and case.body.get("event"):
             case.body = {"decision": self.decision, "event": "click"}
-        elif known and isinstance(case.body, dict) and case.body.keys() >= {"decision", "reward"}:
-            case.body = {key: case.body[key] for key in ("decision", "reward")}
+        elif known and isinstance(case.body, dict) and "decision" in case.body:
+            reward = case.body.get("reward")
+            case.body = {"decision": self.decision, "reward": 1.0 if reward is None else reward}
         places = {"user": [*self.node.rows], "item": list(self.node.catalogue.offer().ids)}
         for name, there in places.items():
             if known and there and name in case.path_parameters:
