@@ -77,6 +77,18 @@ def test_a_server_is_restored_between_any_two_parts(parts: int) -> None:
     assert first.link.sent[sent:] == second.link.sent
 
 
+def test_a_server_is_restored_before_it_has_ever_added_anybody_up() -> None:
+    first = alone()
+    first.work_on()
+    assert first.server._releasing >= 0
+    second = alone().twin_of(first)
+    assert first.same_as(second)
+    for each in (first, second):
+        each.finish()
+        each.visit(60)
+    assert first.same_as(second)
+
+
 def test_who_is_forgotten_meanwhile_leaves_no_trace() -> None:
     """Neither while others release nor while users are added up."""
     one = releasing()

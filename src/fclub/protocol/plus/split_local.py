@@ -285,7 +285,7 @@ class SplitLocal(TypeLocal):
         for name in [name for name in arrays if name.startswith(("sums.", "others.", "pass."))]:
             del arrays[name]
         arrays |= {"splits": write_splits(self.splits), "others": write_splits(self.others_splits)}
-        if self.busy:
+        if self._pass is not None:
             arrays["adding"] = write_splits(self._adding)
         values |= {
             "version": self.version,
