@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 from hypothesis import Phase, find, settings
+from tests.attack.foreseen import FORESEEN
+from tests.attack.sabotage import Sabotage
 
 from fclub.attack import histories as made
 from fclub.attack.everything import BUDGETS
@@ -69,3 +71,20 @@ def test_a_search_ends_when_its_time_is_over() -> None:
     assert list(search_all(PAIRS, BUDGETS, 0, seconds=1e-9)) == []
     (found,) = search_all(PAIRS[:1], BUDGETS[:1], 3)
     assert (found.tried, found.history) == (3, None)
+
+
+def named(case: tuple[Sabotage, Pair]) -> str:
+    return f"{case[0].__name__} of {case[1]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FORESEEN, ids=named)
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_search_finds_what_is_broken(
+    monkeypatch: pytest.MonkeyPatch, case: tuple[Sabotage, Pair], budget: tuple[float, float]
+) -> None:
+    sabotage, pair = case
+    sabotage(monkeypatch)
+    found = search(pair, *budget, count=HISTORIES, shrink=False)
+    assert found.history is not None
+    assert found.failures

@@ -23,7 +23,7 @@ def run(*words: str) -> str:
 
 def test_a_plan_has_dates_and_is_written(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    shown = run("--start", "2026-01-31", "--seeds", "0", "--out", str(path))
+    shown = run("--start", "2026-01-31", "--seeds", "0", "--features-are-public", "--out", str(path))
     plan = read_plan(path)
     assert plan.digest[:16] in shown
     assert "2026-02-09" in shown, "0.6 of half a month later"

@@ -16,6 +16,7 @@ from fclub.core.population.model import PublicModel, clip_norm
 from fclub.errors import InvalidSetting
 from fclub.experiments.run.progress import rounds_bar
 from fclub.experiments.study.planning import Expectation, dates, expect, total_visits
+from fclub.privacy.ledger import read_ledger
 from fclub.privacy.plan import FEWEST, Plan, make_plan, slot_visits
 
 app = typer.Typer(add_completion=False)
@@ -47,11 +48,18 @@ def plan(
     start: Annotated[str, typer.Option(help="First day, as 2026-01-31. Tomorrow.")] = "",
     seeds: Annotated[int, typer.Option(help="Trials of what to expect; 0: none.")] = 3,
     out: Annotated[str, typer.Option(help="File for the plan.")] = "",
+    features_ledger: Annotated[
+        str, typer.Option(help="Ledger of features made under a budget of their own.")
+    ] = "",
+    public: Annotated[
+        bool, typer.Option("--features-are-public", help="Features follow from no user's data.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Plan releases of a federation: dates, noise, and what to expect."""
     require(visits_per_month > 0.0, "visits-per-month must be above 0", visits_per_month)
     require(seeds == 0 or seeds >= 2, "seeds must be 0, or at least 2 for an interval", seeds)
+    features = _features(features_ledger, public, needed=bool(out))
     visits = visits_per_month * months
     made = make_plan(
         epsilon=epsilon,
@@ -74,9 +82,10 @@ def plan(
     if out:
         made.write(Path(out))
     if as_json:
-        typer.echo(json.dumps(_as_dict(made, expected)))
+        typer.echo(json.dumps(_as_dict(made, expected) | {"features": features}))
     else:
         _show(made, expected, months, out)
+        typer.echo(f"Features: {features}")
 
 
 def _level(name: str) -> Literal["transcript", "interactive"]:
@@ -143,3 +152,19 @@ def _show(made: Plan, expected: list[Expectation], months: float, out: str) -> N
     )
     if out:
         console.print(f"Plan {made.digest[:16]} in {out}; all members compare this hash.")
+
+
+def _features(ledger: str, public: bool, needed: bool) -> str:
+    """What the plan takes for granted of items' features; one that is written has to know."""
+    if ledger:
+        spent = read_ledger(Path(ledger))
+        epsilon, delta = spent.claimed
+        return f"released for ε = {epsilon:g} at δ = {delta:g} of each user's ratings, beside this plan"
+    if public:
+        return "public: they follow from no user's data"
+    if needed:
+        raise InvalidSetting(
+            "a plan that is used needs a word on items' features, which its guarantee takes for "
+            "public: --features-are-public, or --features-ledger FILE of fclub features --epsilon"
+        )
+    return "taken for public; a plan that is written needs --features-are-public or --features-ledger"

@@ -17,8 +17,16 @@ from fclub.config import require
 from fclub.core.types import Flags, Floats, Indices
 from fclub.environments.data.cache import Source, load_ratings
 from fclub.environments.data.pipeline import most_rated_items, sparse_factors, sparse_vectors
+from fclub.environments.data.private_features import (
+    Released,
+    new_ledger,
+    plan_features,
+    release_features,
+)
 from fclub.errors import InvalidFile
 from fclub.paths import write_atomically
+from fclub.privacy.ledger import Ledger
+from fclub.privacy.noise import NoiseSource, SeededNoise
 
 RIDGE = 1.0
 CONSTANT = "constant"
@@ -53,13 +61,15 @@ class Opinion(NamedTuple):
 class ItemFeatures:
     """Ids and vectors, the last feature being `constant` everywhere, and how well they predict.
 
-    `opinions` are the ratings of these items that they were made from.
+    `opinions` are the ratings of these items that they were made from. `ledger` tells what they cost,
+    where they were made under a budget; `check` and `opinions` are data all the same.
     """
 
     ids: list[str]
     rows: Floats
     check: Check
     opinions: list[Opinion]
+    ledger: Ledger | None = None
 
     @property
     def constant(self) -> float:
@@ -122,6 +132,63 @@ def item_features(
     return ItemFeatures(ids, rows, check, list(itertools.starmap(Opinion, told)))
 
 
+def private_features(
+    source: Source,
+    dim: int,
+    size: int | None,
+    threshold: float,
+    epsilon: float,
+    delta: float,
+    noise: NoiseSource,
+    holdout: float = 0.2,
+    seed: int = 0,
+    quality: bool = True,
+) -> ItemFeatures:
+    """The same under a budget of (ε, δ) for each user, whose ids of items are taken for public.
+
+    `threshold` is needed, since the mean of all ratings is data. For the check everything is made once
+    more without the held-out ratings, with seeded noise: the check stays at home.
+    """
+    require(0.0 < holdout < 1.0, "holdout must be between 0 and 1", holdout)
+    ratings = load_ratings(source)
+    rated = ratings.matrix(binary=False)
+    rated.sort_indices()
+    rng, likes = np.random.default_rng(seed), rated.data >= threshold
+    size = min(size or rated.shape[1], rated.shape[1])
+    plan = plan_features(epsilon, delta, rated.shape[1], size)
+
+    def released(known: Flags, source: NoiseSource) -> tuple[Released, Ledger]:
+        ledger, part = new_ledger(epsilon, delta, source), _part(rated, known)
+        made = release_features(part, likes[known], dim, size, quality, plan, ledger, source)
+        return made, ledger
+
+    made, ledger = released(np.ones(rated.nnz, dtype=np.bool_), noise)
+    held_out = rng.random(rated.nnz) < holdout
+    again, _ = released(~held_out, SeededNoise(rng))
+    place = np.full(rated.shape[1], -1)
+    place[again.items] = np.arange(size)
+    inside = place[rated.indices] >= 0
+    test = _part(rated, inside)
+    test.indices = place[test.indices]
+    test = type(test)((test.data, test.indices, test.indptr), shape=(rated.shape[0], size))
+    check = _checked(test, likes[inside], held_out[inside], again.rows, rng)
+    place[:] = -1
+    place[made.items] = np.arange(size)
+    people = np.repeat(ratings.user_ids, np.diff(rated.indptr)).tolist()
+    told = zip(map(str, people), place[rated.indices].tolist(), likes.tolist(), strict=True)
+    opinions = [Opinion(user, item, liked) for user, item, liked in told if item >= 0]
+    ids = [str(key) for key in ratings.item_ids[made.items]]
+    return ItemFeatures(ids, made.rows, check, opinions, ledger)
+
+
+def _part(rated: Any, known: Flags) -> Any:
+    """The same users and items with some of the ratings."""
+    counts = np.add.reduceat(np.append(known, False), rated.indptr[:-1]) if rated.nnz else known[:0]
+    counts = np.where(np.diff(rated.indptr) > 0, counts, 0)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return type(rated)((rated.data[known], rated.indices[known], starts), shape=rated.shape)
+
+
 def _vectors(rated: Any, likes: Flags, known: Flags, dim: int, quality: bool) -> Floats:
     matrix = rated.copy()
     matrix.data = known.astype(np.float64)
@@ -140,7 +207,14 @@ def _opinions(rated: Any, likes: Flags, known: Flags) -> tuple[Indices, Indices]
 def _check(
     rated: Any, likes: Flags, held_out: Flags, dim: int, quality: bool, rng: np.random.Generator
 ) -> Check:
-    rows, column = _vectors(rated, likes, ~held_out, dim, quality), rated.indices
+    rows = _vectors(rated, likes, ~held_out, dim, quality)
+    return _checked(rated, likes, held_out, rows, rng)
+
+
+def _checked(
+    rated: Any, likes: Flags, held_out: Flags, rows: Floats, rng: np.random.Generator
+) -> Check:
+    column, dim = rated.indices, rows.shape[1]
     liked, shown = _opinions(rated, likes, ~held_out)
     popularity = (liked + 1.0) / (shown + 2.0)
     by_features, by_popularity = [], []

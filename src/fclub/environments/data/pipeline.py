@@ -119,10 +119,11 @@ def sparse_vectors(matrix: Any, likes: Any, rated: Any, dim: int) -> tuple[Float
     require(dim >= 3, "with quality, dim must be at least 3", dim)
     users, items = sparse_factors(matrix, dim - 1)
     quality = item_quality(likes, rated)
-    return np.insert(users, -1, 0.0, axis=1), _with_quality(items, quality)
+    return np.insert(users, -1, 0.0, axis=1), with_quality(items, quality)
 
 
-def _with_quality(items: Floats, quality: Floats) -> Floats:
+def with_quality(items: Floats, quality: Floats) -> Floats:
+    """Items (f, 1)/√2 as (f, q, 1)/√2, with half of the free part for the quality."""
     share = np.sqrt(0.5)
     free = share * np.column_stack([items[:, :-1], HALF * quality])
     return np.column_stack([free, items[:, -1]])

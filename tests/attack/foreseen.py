@@ -1,0 +1,136 @@
+"""Servers broken in ways that neither fixed scenes nor statistics of noise show."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.attack.sabotage import EVENT, INTERACTIVE, POOLED, USERS, Sabotage
+
+from fclub.attack.pairs import Pair
+from fclub.core.lattice import Whole
+from fclub.core.types import Floats
+from fclub.privacy.noise import DiscreteNoise
+from fclub.protocol.plus.slots import SlotReleases
+from fclub.protocol.plus.user_local import UserLocal
+from fclub.service.http.choosing import Chooser
+from fclub.service.nodes.local_node import Rewards
+
+_integers = DiscreteNoise.integers
+slots: Any = import_module(SlotReleases.__module__)
+
+
+def a_seed_of_32_bits(patch: pytest.MonkeyPatch) -> None:
+    """Normal noise of the right deviation, from a seed that can be guessed in a day."""
+
+    def seeded(self: Any, deviations: Floats) -> Whole:
+        rng = np.random.default_rng(int.from_bytes(os.urandom(4)))
+        return np.rint(deviations * rng.standard_normal(np.shape(deviations))).astype(np.int64)
+
+    patch.setattr(DiscreteNoise, "integers", seeded)
+
+
+def cut_far_out(patch: pytest.MonkeyPatch) -> None:
+    """No draw is further away than four and a half deviations."""
+
+    def cut(self: Any, deviations: Floats) -> Whole:
+        limit = np.floor(4.5 * deviations).astype(np.int64)
+        return np.clip(_integers(self, deviations), -limit, limit)
+
+    patch.setattr(DiscreteNoise, "integers", cut)
+
+
+def one_pool_for_all(patch: pytest.MonkeyPatch) -> None:
+    """Draws are kept for the next source of the process, which begins with the first of them."""
+    pool: dict[tuple[int, bytes], Whole] = {}
+    calls: dict[int, int] = {}
+
+    def pooled(self: Any, deviations: Floats) -> Whole:
+        number = calls[id(self)] = calls.get(id(self), 0) + 1
+        key = number, np.asarray(deviations).tobytes()
+        if key not in pool:
+            pool[key] = _integers(self, deviations)
+        return pool[key]
+
+    patch.setattr(DiscreteNoise, "integers", pooled)
+
+
+def slots_that_wait_for_phases(patch: pytest.MonkeyPatch) -> None:
+    """A slot is not due before the next phase, and phases begin at numbers of rewards."""
+    due = UserLocal.due_slot
+
+    def waiting(self: Any) -> int | None:
+        return None if int(self.counts.sum()) % 4 == 3 else due(self)
+
+    patch.setattr(UserLocal, "due_slot", waiting)
+
+
+def popularity_in_contributions(patch: pytest.MonkeyPatch) -> None:
+    """What a user adds is how its rewards differ from what everybody on this server likes."""
+    add = slots.add_contributions
+
+    def residual(point: Any, users: Any, most: float, steps: int, total: Any) -> None:
+        own = users.slice(0, len(users.counts)).copy()
+        liked = users.moment.sum(axis=0) / max(1, int(users.counts.sum()))
+        own.moment[:] -= users.counts[:, None] * liked
+        add(point, own, most, steps, total)
+
+    patch.setattr(slots, "add_contributions", residual)
+
+
+def refused_visits_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """A request that finds nothing left to show, or is refused, is no visit."""
+    choose, at_once, arrive = Chooser.choose, Chooser.at_once, Chooser.arrive
+
+    def quietly(self: Any, user: str) -> int:
+        return int(self.node.row_of_new(user))
+
+    async def later(self: Any, entry: Any) -> Any:
+        patch.setattr(Chooser, "arrive", quietly)
+        try:
+            answer = await choose(self, entry)
+        finally:
+            patch.setattr(Chooser, "arrive", arrive)
+        if getattr(answer, "shown", True):
+            arrive(self, entry.user)
+        return answer
+
+    def first(self: Any, entry: Any) -> Any:
+        patch.setattr(Chooser, "arrive", quietly)
+        try:
+            answer = at_once(self, entry)
+        finally:
+            patch.setattr(Chooser, "arrive", arrive)
+        if answer is not None:
+            arrive(self, entry.user)
+        return answer
+
+    patch.setattr(Chooser, "choose", later)
+    patch.setattr(Chooser, "at_once", first)
+
+
+def imports_released_again(patch: pytest.MonkeyPatch) -> None:
+    """Who was forgotten begins anew: what an import brings back is learned like anything else."""
+
+    def learned(self: Any, era: int, row: int, x: Any, reward: float, source: str = "") -> None:
+        learn(self, self.node.sessions.era, row, x, reward, source)
+
+    learn = Rewards._learn
+    patch.setattr(Rewards, "_learn", learned)
+
+
+FORESEEN: list[tuple[Sabotage, Pair]] = [
+    (a_seed_of_32_bits, USERS),
+    (a_seed_of_32_bits, POOLED),
+    (cut_far_out, USERS),
+    (cut_far_out, EVENT),
+    (one_pool_for_all, USERS),
+    (slots_that_wait_for_phases, USERS),
+    (popularity_in_contributions, USERS),
+    (popularity_in_contributions, INTERACTIVE),
+    (refused_visits_not_counted, INTERACTIVE),
+]
+"""To be found by generated histories."""
