@@ -138,7 +138,7 @@ def test_the_command_writes_a_ledger_and_does_not_spend_twice(ratings: Path, tmp
     assert told["privacy"]["claimed"] == [3.0, 1e-5]
     assert ledger.spent(1e-5) <= 3.0
     assert told["privacy"]["spent"][0][0] == pytest.approx(ledger.spent(1e-5))
-    ids, rows = read_items(out, 4)
+    ((ids, rows),) = read_items(out, 4)
     assert (len(ids), rows.shape) == (10, (10, 4))
     _, _, error = features(*words, "--threshold", "3")
     assert isinstance(error, InvalidSetting)

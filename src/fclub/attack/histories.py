@@ -30,7 +30,7 @@ REWARDS = (1.0, 0.0, 0.5)
 OUTSIDE = 9.0
 """A reward that every server refuses."""
 
-MOST_ROUNDS = 8
+MOST_ROUNDS, REFUSED = 8, 9
 FORGET = ("delete", "/v1/users/{user}")
 RECOMMEND, FEEDBACK = "/v1/recommend", "/v1/feedback"
 
@@ -70,7 +70,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Visits:
-    """Users take turns: each is shown one item, and answers at once. Seeds 0 and 1 are extremes."""
+    """Users take turns: each is shown one item, and answers at once.
+
+    Seeds 0 and 1 are extremes; with the last all requests are refused.
+    """
 
     count: int
     seed: int
@@ -85,8 +88,8 @@ class Visits:
 
 
 def _visit(user: str, seed: int, visit: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    vector, reward = 0, float(seed == 0)
-    if seed > 1:
+    vector, reward = 0 if seed < REFUSED else VALID, float(seed == 0)
+    if 1 < seed < REFUSED:
         rng = np.random.default_rng([seed, visit])
         vector, reward = int(rng.integers(VALID)), float(rng.integers(2))
     item = {"id": ITEMS[visit % 5], "features": Vec(vector)}
@@ -198,7 +201,7 @@ def _values(name: str, kind: types.Type, user: str) -> st.SearchStrategy[Any]:
     match kind:
         case types.StructType():
             return _body(kind.cls, user)
-        case types.ListType():
+        case types.ListType() | types.VarTupleType():
             least, item = kind.min_length or 0, kind.item_type
             options = item.types if isinstance(item, types.UnionType) else (item,)
             return st.one_of(*(_several(_values("", one, user), least) for one in options))
@@ -238,7 +241,11 @@ def _names(kind: types.StructType) -> set[str]:
 
 @cache
 def _body(cls: type, user: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Kept, since hypothesis looks at every new strategy for long."""
+    """Kept, since hypothesis looks at every new strategy for long; a type may hold itself."""
+    return st.deferred(lambda: _made(cls, user))
+
+
+def _made(cls: type, user: str) -> st.SearchStrategy[dict[str, Any]]:
     kind = types.type_info(cls)
     assert isinstance(kind, types.StructType)
     required = {f.encode_name: f for f in kind.fields if f.required}
@@ -310,7 +317,9 @@ def histories(draw: st.DrawFn, pair: Pair) -> History:
     # Where nobody is served from others' raw data, theirs do not follow from the target's.
     alike = pair.unit != USER or (kind != ANYTHING and not pair.own) or draw(st.booleans())
     most = 12 if pair.unit == USER else 30
-    visits = st.builds(Visits, st.integers(0, most), st.integers(0, 9), st.integers(0, 9))
+    visits = st.builds(
+        Visits, st.integers(0, most), st.integers(0, REFUSED - 1), st.integers(0, REFUSED)
+    )
     rounds = draw(st.lists(st.tuples(visits, _steps(pair)), min_size=1, max_size=MOST_ROUNDS))
     steps = [step for both in rounds for step in both]
     swap = Vec(draw(st.integers(0, VALID - 1))), draw(st.sampled_from(REWARDS))
