@@ -239,17 +239,25 @@ def _names(kind: types.StructType) -> set[str]:
     return {field.encode_name for field in kind.fields}
 
 
+def _holds(kind: types.Type, cls: type) -> bool:
+    """Whether a type holds a class: a condition that is made of conditions is not searched deeper."""
+    match kind:
+        case types.StructType():
+            return kind.cls is cls
+        case types.UnionType():
+            return any(_holds(one, cls) for one in kind.types)
+        case types.ListType() | types.VarTupleType():
+            return _holds(kind.item_type, cls)
+    return False
+
+
 @cache
 def _body(cls: type, user: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Kept, since hypothesis looks at every new strategy for long; a type may hold itself."""
-    return st.deferred(lambda: _made(cls, user))
-
-
-def _made(cls: type, user: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Kept, since hypothesis looks at every new strategy for long."""
     kind = types.type_info(cls)
     assert isinstance(kind, types.StructType)
     required = {f.encode_name: f for f in kind.fields if f.required}
-    optional = {f.encode_name: f for f in kind.fields if not f.required}
+    optional = {f.encode_name: f for f in kind.fields if not (f.required or _holds(f.type, cls))}
     must, may = (
         {name: _values(name, field.type, user) for name, field in some.items()}
         for some in (required, optional)
