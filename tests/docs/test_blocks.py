@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -78,9 +79,13 @@ def test_every_block_runs(page: Path, clean: dict[str, str], tmp_path: Path) -> 
 
 
 def test_no_block_is_left_out() -> None:
-    """What has a language is code, and runs; what has none is a drawing."""
+    """What has a language is code, and runs, or settings, which are read; the rest are drawings."""
     languages = {block.language for page in PAGES for block in blocks(page)}
-    assert languages <= RUN | {""}
+    assert languages <= RUN | {"", "toml"}
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "toml":
+                assert tomllib.loads(block.text)
     drawn = [block.text for page in PAGES for block in blocks(page) if not block.language]
     assert not [
         text for text in drawn if re.search(r"^\s*(\$ |fclub |pip |import )", text, re.MULTILINE)

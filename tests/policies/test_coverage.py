@@ -7,6 +7,6 @@ from benchmarks.intervals import coverage
 
 @pytest.mark.parametrize("placement", ["blocks", "spread"])
 def test_intervals_of_expected_rewards_are_honest(placement: str) -> None:
-    """95 % is promised; three seeds of few users leave this much room."""
-    found = [coverage("fclub-plus", placement, 3_000, seed) for seed in range(3)]
+    """95 % is promised; ten seeds of few users leave this much room (measured: 0.90 in both)."""
+    found = [coverage("fclub-plus", placement, 3_000, seed) for seed in range(10)]
     assert 0.88 < np.mean(found) < 0.99

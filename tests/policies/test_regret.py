@@ -1,6 +1,6 @@
 """A small version of the table in docs/plus.md: ten thousand rounds instead of a hundred thousand.
 
-Measured when the limits were set: 0.61 and 0.74 in blocks, 0.72 and 0.87 in spread, 1.04 with
+Measured when the limits were set: 0.74 and 0.84 in blocks, 0.53 and 0.97 in spread, 1.04 with
 nobody alike. The limits leave room around that; `benchmarks/compare.py` measures the real ones.
 """
 
@@ -31,7 +31,7 @@ def sent(traces: list[fclub.Trace]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("placement", "exact", "private"), [("blocks", 0.85, 0.95), ("spread", 0.8, 0.95)]
+    ("placement", "exact", "private"), [("blocks", 0.85, 0.95), ("spread", 0.65, 1.0)]
 )
 def test_sharing_beats_every_local_baseline_within_its_budget(
     placement: str, exact: float, private: float

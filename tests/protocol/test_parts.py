@@ -9,7 +9,6 @@ import pytest
 from tests.protocol.alone import HALF, PARAMETERS, USERS, Alone
 
 from fclub.core.plus.type_sums import VISITS
-from fclub.errors import CannotReplace
 from fclub.protocol.plus import type_local, user_local
 from fclub.protocol.plus.split_messages import TypeDigest, TypeNews
 from fclub.protocol.plus.type_messages import Release
@@ -83,17 +82,22 @@ def test_a_user_who_is_forgotten_meanwhile_is_in_no_sum(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_reward_is_replaced_while_users_are_added_up(name: str) -> None:
-    alone = Alone(name)
-    alone.visit(30)
-    alone.work_on()
-    x, before = np.array([0.1, 0.2, HALF]), deepcopy(alone.server.state()[0])
-    with pytest.raises(CannotReplace, match="added up"):
-        alone.server.replace(3, x, 0.0, 1.0)
-    after = alone.server.state()[0]
-    assert all(np.array_equal(before[key], after[key]) for key in before)
-    alone.finish()
-    alone.server.replace(3, x, 0.0, 1.0)
+def test_a_reward_is_replaced_while_users_are_added_up(name: str) -> None:
+    """Before or after a user's part: what is added up next has it."""
+    one, other = Alone(name), Alone(name)
+    x = np.array([0.1, 0.2, HALF])
+    for each in (one, other):
+        each.visit(30)
+        each.server.observe(3, x, 1.0)
+        each.work_on()
+    moment = one.server.stored(3).moment
+    one.server.replace(3, x, 1.0, 0.0)
+    np.testing.assert_allclose(one.server.stored(3).moment, moment - x, atol=1e-12)
+    other.finish()
+    other.server.replace(3, x, 1.0, 0.0)
+    one.finish()
+    np.testing.assert_array_equal(one.server.stored(3).moment, other.server.stored(3).moment)
+    assert not one.server.final_once_sent
 
 
 def test_who_may_not_tell_any_more_moves_alone() -> None:

@@ -89,8 +89,10 @@ def test_one_that_grew_is_learned_as_if_it_had_come_at_once(tmp_path: Path) -> N
     assert check_store(settings)["observations"] == 1
 
 
-def test_what_may_have_left_does_not_grow_any_more(tmp_path: Path) -> None:
-    node = local_node(local_settings(tmp_path))
+def test_what_may_have_left_does_not_grow_any_more_where_the_promise_is_about_rewards(
+    tmp_path: Path,
+) -> None:
+    node = local_node(local_settings(tmp_path, model=Model(dim=DIM, parameters={"unit": "event"})))
     decision = shown_to(node)
     node.rewards.event(decision, "click", 0.5, max)
     node.commit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -258,13 +259,15 @@ def test_a_store_that_nobody_serves_forgets_by_command(tmp_path: Path) -> None:
         assert "in use" in str(running.exception)
     assert found(tmp_path, [NAME.encode(), *seen])
     done = CliRunner().invoke(app, ["forget", settings.store, NAME])
-    assert "with 15 observations; at most 15 of them" in done.output
+    # Streams are released at 10 and 15 observations, beside serving: the second may not have begun.
+    assert re.search("with 15 observations; at most (10|15) of them", done.output)
     assert "(ε=1, δ=1e-05), level transcript" in done.output
     assert found(tmp_path, [NAME.encode(), *seen]) == []
     done = CliRunner().invoke(app, ["forget", settings.store, "user-1", "--json"])
-    assert json.loads(done.output) == {
+    told = json.loads(done.output)
+    assert told.pop("released") in {10, 15}
+    assert told == {
         "observations": 15,
-        "released": 15,
         "promise": {"epsilon": 1.0, "delta": 1e-5, "unit": "event", "level": "transcript"},
         "erased": True,
     }

@@ -212,8 +212,10 @@ def test_it_is_refused_where_learning_it_has_sent_it(tmp_path: Path) -> None:
     pump.close()
 
 
-def test_it_is_refused_once_messages_were_sent(tmp_path: Path) -> None:
-    node = local_node(local_settings(tmp_path))
+def test_it_is_refused_once_sent_where_the_promise_is_about_rewards(
+    tmp_path: Path,
+) -> None:
+    node = local_node(local_settings(tmp_path, model=Model(dim=DIM, parameters={"unit": "event"})))
     late, same = shown_to(node, "ann", 2)
     node.commit()
     node.rewards.assume(LATER, 0.0)
@@ -224,6 +226,19 @@ def test_it_is_refused_once_messages_were_sent(tmp_path: Path) -> None:
         node.rewards.feedback(late, 1.0)
     assert state_of(node) == before
     assert node.rewards.feedback(same, 0.0), "the same reward changes nothing"
+    node.store.close()
+
+
+def test_where_the_promise_is_about_users_it_is_never_too_late(tmp_path: Path) -> None:
+    node = local_node(local_settings(tmp_path))
+    (late,) = shown_to(node, "ann")
+    node.commit()
+    node.rewards.assume(LATER, 0.0)
+    node.commit()
+    node.books.sent += 1
+    before = node.server.stored(0).moment
+    assert node.rewards.feedback(late, 1.0)
+    assert not np.array_equal(node.server.stored(0).moment, before)
     node.store.close()
 
 

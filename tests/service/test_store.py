@@ -189,6 +189,7 @@ def visited(path: Path) -> str:
 def reopen(path: Path) -> LocalNode:
     pump = Pump.__new__(Pump)
     pump.path, pump.model, pump.noise = path, Model(policy="cdp-fclub-dc", dim=3), None
+    pump.time = 0.0
     return pump.open_local("s0")
 
 

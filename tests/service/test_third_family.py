@@ -83,6 +83,10 @@ class LonelyLocal:
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
         self.users.moment[row] += (new - old) * x
 
+    @property
+    def final_once_sent(self) -> bool:
+        return True
+
     def pause(self) -> None:
         self.paused = True
 

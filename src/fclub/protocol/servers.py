@@ -15,7 +15,7 @@ from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.errors import CannotForget, CannotReplace
 from fclub.privacy.ledger import Stream
 from fclub.protocol.interfaces.exchange import GlobalExchange, LocalExchange, Moment
-from fclub.protocol.interfaces.learner import FORGET, REPLACE, Bound, Job, Learner, State
+from fclub.protocol.interfaces.learner import ANYTIME, FORGET, REPLACE, Bound, Job, Learner, State
 from fclub.protocol.messages import Message
 from fclub.protocol.seam import Beginning, GlobalOverview, LocalOverview, Outlook, Slotted, nothing
 
@@ -57,9 +57,13 @@ class LocalServer:
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
         if not self._supports(REPLACE):
             raise CannotReplace("this policy adds rewards up and cannot take one back")
-        if self.busy:
+        if self.busy and self.final_once_sent:
             raise CannotReplace("users are being added up, and this reward may be in their sums")
         self.learner.replace(row, x, old, new)
+
+    @property
+    def final_once_sent(self) -> bool:
+        return ANYTIME not in self.exchange.supports
 
     def forget(self, row: int) -> int:
         if not self._supports(FORGET):

@@ -23,7 +23,7 @@ from fclub.protocol.interfaces.exchange import (
     Moment,
     Status,
 )
-from fclub.protocol.interfaces.learner import FORGET, REPLACE, Job, Learner, State, SumNews
+from fclub.protocol.interfaces.learner import ANYTIME, FORGET, REPLACE, Job, Learner, State, SumNews
 from fclub.protocol.interfaces.overview import (
     OBSERVATIONS,
     TYPE,
@@ -85,7 +85,7 @@ class ExactLocal:
     one it waits for the global server to start a phase. `told` observations are known outside.
     """
 
-    supports = frozenset({FORGET, REPLACE})
+    supports = frozenset({FORGET, REPLACE, ANYTIME})
     by_user: tuple[str, ...] = ()
     paused = False
 

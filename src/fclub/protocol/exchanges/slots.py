@@ -29,7 +29,15 @@ from fclub.privacy.noise import NoiseSource
 from fclub.privacy.plan import Plan
 from fclub.privacy.slots import draw_whole
 from fclub.protocol.interfaces.exchange import Account, Begin, Beginning, GlobalStatus, Moment, Status
-from fclub.protocol.interfaces.learner import FORGET, REPLACE, Job, Learner, PopulationNews, State
+from fclub.protocol.interfaces.learner import (
+    ANYTIME,
+    FORGET,
+    REPLACE,
+    Job,
+    Learner,
+    PopulationNews,
+    State,
+)
 from fclub.protocol.interfaces.overview import (
     NOTHING,
     TIME,
@@ -204,7 +212,7 @@ class SlotsLocal:
     had. In a simulation there are no times, and the global server calls for slots.
     """
 
-    supports = frozenset({FORGET, REPLACE})
+    supports = frozenset({FORGET, REPLACE, ANYTIME})
     by_user: tuple[str, ...] = ()
     paused = False
 

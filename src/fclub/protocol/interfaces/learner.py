@@ -13,8 +13,9 @@ from fclub.core.statistics import Packed, Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.protocol.interfaces.overview import LocalOverview
 
-FORGET, REPLACE = "forget", "replace"
-"""Capabilities: one user's data can be taken out; one reward can take the place of another."""
+FORGET, REPLACE, ANYTIME = "forget", "replace", "anytime"
+"""Capabilities: one user's data can be taken out; one reward can take the place of another; it can
+whatever was sent since, because all data are added up anew each time and no promise is about one."""
 
 PART = 2048
 """Users who are added up at a time beside serving: a few hundredths of a second of another thread."""

@@ -106,6 +106,10 @@ class EventLocal(SplitLocal):
         snapped, was = self._snapped(x, old - self.centre)
         super().replace(row, snapped, was + self.centre, on_grid(new - self.centre) + self.centre)
 
+    @property
+    def final_once_sent(self) -> bool:
+        return True
+
     def go_on(self) -> None:
         """What was not released meanwhile is due at the next phase."""
         self.paused = False

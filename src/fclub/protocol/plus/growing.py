@@ -71,6 +71,10 @@ class GrowingUsers:
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
         self.server.replace(row, x, old, new)
 
+    @property
+    def final_once_sent(self) -> bool:
+        return self.server.final_once_sent
+
     def pause(self) -> None:
         self.server.pause()
 

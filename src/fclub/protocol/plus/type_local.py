@@ -17,7 +17,6 @@ from fclub.core.plus.beliefs import (
 )
 from fclub.core.plus.type_sums import VISITS, Known, TypeSums, inform, know_users, sum_types
 from fclub.core.types import Indices, Vector
-from fclub.errors import CannotReplace
 from fclub.privacy.ledger import Stream
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.link import Uplink
@@ -130,10 +129,12 @@ class TypeLocal(TypeServing):
 
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
         """What users' data say is worked out anew in the next phase; what is being added up stays."""
-        if self.busy:
-            raise CannotReplace("users are being added up, and this reward may be in their sums")
         self.people.replace(row, x, old - self.centre, new - self.centre)
         self._known = None
+
+    @property
+    def final_once_sent(self) -> bool:
+        return False
 
     @property
     def slotted(self) -> Slotted | None:

@@ -48,11 +48,14 @@ class LocalServer(Protocol):
         """Learn the same, but never release it: an older copy of this server may have done so."""
 
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
-        """Another reward takes the place of one that was learned; nothing was sent in between, nor is
-        anything added up now.
+        """Another reward takes the place of one that was learned.
 
         Raises `CannotReplace`, and changes nothing, where it cannot be taken back.
         """
+
+    @property
+    def final_once_sent(self) -> bool:
+        """Whether a reward may be replaced only while no message was sent that it may be in."""
 
     def pause(self) -> None:
         """Release nothing from now on: it is not known where the global server stands."""

@@ -611,7 +611,8 @@ class Rewards:
         """Learn from what happened to a decision; False if that is known already.
 
         The reward is a function of the values of all its events. It takes the place of the one before
-        as a reward does of an assumed one: not once messages were sent that it may be in.
+        as a reward does of an assumed one: where the promise is about single rewards, not once messages
+        were sent that it may be in.
         """
         key, shown = self._find(decision)
         events = decode_events(shown.events)
@@ -719,7 +720,8 @@ class Rewards:
         """A reward takes the place of one that was assumed, or that fewer events had made."""
         if shown.reward != reward:
             old_store = shown.era != self.node.sessions.era
-            if old_store or shown.assumed != 1 + self.node.books.sent:
+            final = self.node.server.final_once_sent and shown.assumed != 1 + self.node.books.sent
+            if old_store or final:
                 raise CannotReplace(
                     f"decision {key.hex()!r} has a reward, assumed since none had come or made of its "
                     "events, and this server has sent messages since in which that may be"
