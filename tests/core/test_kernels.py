@@ -144,3 +144,12 @@ def test_nan_is_never_hidden_by_a_larger_row(place: int) -> None:
     rows = np.array([[3.0, 4.0], [1.0, 0.0], [6.0, 8.0]])
     rows[place, 0] = np.nan
     assert math.isnan(largest_square(rows))
+
+
+@given(seeds, dims)
+def test_solve_upper(seed: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    lower, vector = np.linalg.cholesky(positive(rng, d)), rng.standard_normal(d)
+    expected = np.linalg.solve(lower.T, vector)
+    kernels.solve_upper(lower, vector, vector)
+    np.testing.assert_allclose(vector, expected, rtol=1e-8, atol=1e-10)

@@ -186,3 +186,28 @@ def test_greedy_is_linucb_without_a_bonus() -> None:
         for policy in (plain, fclub.Greedy())
     )
     np.testing.assert_array_equal(one.choices, two.choices)
+
+
+def test_alpha_of_linucb_is_the_width_that_everybody_means() -> None:
+    """Li et al. (2010): xᵀθ + α√(xᵀA⁻¹x) with A = λI + Σxxᵀ."""
+    environment, width, ridge = (
+        fclub.make_environment("synthetic", users=3, clusters=1, servers=1),
+        0.7,
+        0.3,
+    )
+    policy = fclub.LinUCB(alpha=width, ridge=ridge)
+    policy.start(environment.problem, environment.server_of, 0)
+    grams = np.stack([ridge * np.eye(environment.problem.dim)] * 3)
+    moments = np.zeros((3, environment.problem.dim))
+    rng = np.random.default_rng(0)
+    for t in range(200):
+        user, items = t % 3, rng.standard_normal((5, environment.problem.dim))
+        items /= np.linalg.norm(items, axis=1, keepdims=True)
+        inverse = np.linalg.inv(grams[user])
+        bonus = width * np.sqrt(np.einsum("ij,jk,ik->i", items, inverse, items))
+        best = int(np.argmax(items @ inverse @ moments[user] + bonus))
+        assert policy.recommend(user, items) == best
+        reward = float(rng.random() < 0.5)
+        policy.update(user, items[best], reward)
+        grams[user] += np.outer(items[best], items[best])
+        moments[user] += reward * items[best]

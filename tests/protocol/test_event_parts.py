@@ -180,6 +180,7 @@ def test_what_was_released_before_a_pause_is_sent_when_a_session_begins() -> Non
     server.pause()
     one.finish()
     assert not server.busy
+    assert server.final_once_sent
     assert len(one.link.sent) == sent
     assert np.array_equal(server.releases.state()["steps"], steps), "nothing more was released"
     before = server.users.moment.copy()

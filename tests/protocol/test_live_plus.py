@@ -12,7 +12,7 @@ from fclub.core.packing import with_room, with_row
 from fclub.core.statistics import Packed, Statistics
 from fclub.errors import InvalidMessage
 from fclub.privacy.noise import SeededNoise
-from fclub.protocol.exchanges.released import ReleasedSums, check_released
+from fclub.protocol.exchanges.released import ReleasedSums, check_released, check_share
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import PhaseStart
@@ -196,3 +196,5 @@ def test_what_nobody_can_have_released_is_refused(
         return
     with pytest.raises(InvalidMessage, match=reason):
         check_released(ReleasedSums(known, noise), rules)
+    with pytest.raises(InvalidMessage, match="share of 0 clusters"):
+        check_share(ReleasedSums(known, noise), 0, rules)

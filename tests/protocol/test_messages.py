@@ -91,3 +91,9 @@ def test_size_tells_nothing(dim: int, number: int, count: int) -> None:
     cluster, data = m.write_id(number), m.write_statistics(value)
     sizes = len(m.encode(paper.Upload(cluster, data))), len(m.encode(paper.Download(cluster, data)))
     assert sizes == paper.event_size(dim)
+
+
+def test_more_clusters_than_any_server_has_are_refused() -> None:
+    m.check_named(range(m.MAX_CLUSTERS), "report")
+    with pytest.raises(InvalidMessage, match="report of 100001 clusters"):
+        m.check_named(range(m.MAX_CLUSTERS + 1), "report")

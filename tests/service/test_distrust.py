@@ -20,6 +20,8 @@ from fclub.errors import OutOfOrder, Quarantined
 from fclub.protocol.exchanges.clusters import ClusterStatistics, Download, Report, Upload
 from fclub.protocol.messages import Message, encode, write_id, write_statistics
 from fclub.protocol.plus.messages import Digest, News
+from fclub.protocol.plus.split_messages import TypeDigest, write_splits
+from fclub.protocol.plus.type_messages import to_bytes
 from fclub.service.link.channel import GLOBAL, VERSION, Numbered, Record, Welcome, encode_frame
 from fclub.service.nodes.global_node import QUARANTINE_AFTER
 from fclub.service.settings import Model
@@ -54,9 +56,20 @@ def sample(pump: Pump) -> Message:
     server = pump.locals["s0"].server
     if pump.model.policy.endswith("dc"):
         return upload(pump, server.exchange.rules.upload_shift * np.eye(DIM) + ONE, ZERO, 1)
+    if pump.model.policy == "fclub-plus":
+        return types_of(pump, pump.hub.server.phase + 1, 0)
     statistics = write_statistics(Statistics(50.0 * ONE, ZERO, 100))
     news = News(write_id(10**6), statistics, pump.hub.server.limits.least_noise)
     return Digest(1, (news.cluster,), (news,))
+
+
+def types_of(pump: Pump, phase: int, step: int, shift: float = 0.0) -> TypeDigest:
+    """What server s0 told of types before, with all its sums shifted."""
+    types = pump.hub.server.splitter
+    sums = np.frombuffer(to_bytes(write_splits(types.known[0])), dtype="<f8") + shift
+    return TypeDigest(
+        phase, step, types.version, tuple(types.ids), tuple(types.candidates), to_bytes(sums)
+    )
 
 
 @pytest.fixture
@@ -254,7 +267,10 @@ def awkward(pump: Pump, pick: st.DataObject) -> Message:
     phase = pick.draw(st.none() | st.integers(-(2**62), 2**62))
     phase = pump.hub.server.phase if phase is None else phase
     noise = pick.draw(numbers | st.sampled_from([0.0, -1.0, 1e300]))
-    match pick.draw(st.integers(0, 2)):
+    typed = pump.model.policy == "fclub-plus"
+    match pick.draw(st.integers(0, 3 if typed else 2)):
+        case 3:
+            return types_of(pump, phase, pick.draw(st.integers(-3, 9)), values[0])
         case 0:
             return Upload(cluster, statistics)
         case 1:

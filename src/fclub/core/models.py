@@ -96,14 +96,16 @@ def estimate_all(gram: Floats, moment: Floats, ridge: float, theta: Floats) -> N
 
 
 class Independent(NamedTuple):
-    """`alpha` is the failure probability of one model."""
+    """`failure` is the probability that one model's confidence set is wrong; a `width` of 0 or more
+    takes the place of its radius."""
 
     models: Models
     model_of: Indices
     ridge: float
     sigma_0: float
-    alpha: float
+    failure: float
     exploration: float
+    width: float = -1.0
 
 
 @compiled
@@ -111,8 +113,10 @@ def recommend(state: Independent, user: int, items: Matrix) -> int:
     """LinUCB (Abbasi-Yadkori et al. 2011) with the model of the user."""
     row = state.model_of[user]
     count, dim = float(state.models.counts[row]), items.shape[1]
-    radius = ridge_radius(count, dim, state.ridge, state.sigma_0, state.alpha)
-    return choose(items, state.models.theta[row], state.models.inverse[row], state.exploration * radius)
+    radius = state.width
+    if radius < 0.0:
+        radius = state.exploration * ridge_radius(count, dim, state.ridge, state.sigma_0, state.failure)
+    return choose(items, state.models.theta[row], state.models.inverse[row], radius)
 
 
 @compiled

@@ -105,8 +105,6 @@ def _map(change: Callable[[Any], Any], state: Any) -> Any:
     """The same named tuple with its arrays changed."""
     changes: dict[str, Any] = {}
     for name, value in state._asdict().items():
-        if isinstance(value, np.ndarray):
-            changes[name] = change(value)
-        elif isinstance(value, tuple):
-            changes[name] = _map(change, value)
+        array = isinstance(value, np.ndarray)
+        changes[name] = change(value) if array else _map(change, value)
     return state._replace(**changes)

@@ -203,8 +203,8 @@ def sweep(
     >>> import fclub
     >>> grids = {"linucb": {"ridge": [0.2, 2.0], "exploration": [0.0, 0.1]}, "greedy": {}}
     >>> result = fclub.sweep(grids, "synthetic", rounds=200, seeds=2)
-    >>> list(result.traces)[:2]
-    ['linucb ridge=0.2 exploration=0.0', 'linucb ridge=0.2 exploration=0.1']
+    >>> print(*list(result.traces)[:2], sep=", ")
+    linucb ridge=0.2 exploration=0.0, linucb ridge=0.2 exploration=0.1
     """
     policies, labels = [], []
     for name, grid in grids.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.random import SeedSequence
 
@@ -10,6 +12,7 @@ from fclub.core.clustering import number_by_first
 from fclub.core.models import Independent, Models, feedback, recommend
 from fclub.core.types import Floats, Indices
 from fclub.errors import InvalidSetting
+from fclub.parameters import meaning
 from fclub.policies.base import KernelPolicy
 
 
@@ -20,7 +23,7 @@ class IndependentPolicy(KernelPolicy[Independent]):
 
     sigma_0: Sigma0 = 0.5
     ridge: Ridge = 1.0
-    alpha: Alpha = 0.01
+    failure: Alpha = 0.01
     exploration: Exploration = 1.0
 
     def _groups(self, server_of: Indices) -> Indices:
@@ -35,7 +38,7 @@ class IndependentPolicy(KernelPolicy[Independent]):
             model_of.astype(np.int64),
             self.ridge,
             self.sigma_0,
-            self.alpha / rows,
+            self.failure / rows,
             self.exploration,
         )
 
@@ -49,7 +52,9 @@ class IndependentPolicy(KernelPolicy[Independent]):
 
 
 class LinUCB(IndependentPolicy):
-    """One LinUCB per user (Abbasi-Yadkori et al. 2011).
+    """One LinUCB per user, with the radius of Abbasi-Yadkori et al. (2011), or with a constant.
+
+    With `alpha` the score is xᵀθ + α√(xᵀA⁻¹x), A = `ridge`·I + Σxxᵀ, as in Li et al. (2010).
 
     >>> import fclub
     >>> fclub.simulate(fclub.LinUCB(ridge=0.5), "synthetic", rounds=500)
@@ -58,6 +63,14 @@ class LinUCB(IndependentPolicy):
 
     ridge = 0.2
     exploration = 0.15
+    alpha: (
+        Annotated[float, meaning("constant radius, instead of a confidence set; null: none", least=0)]
+        | None
+    ) = None
+
+    def _begin(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> Independent:
+        state = super()._begin(problem, server_of, seed)
+        return state if self.alpha is None else state._replace(width=self.alpha)
 
 
 class Greedy(IndependentPolicy):
