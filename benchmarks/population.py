@@ -28,7 +28,8 @@ ALONE: dict[str, tuple[str, dict[str, Any]]] = {
     "shrunk": ("shrunk", {}),
     "types": ("fclub-plus", {"share": False}),
     "private alone": ("cdp-fclub-plus", {"share": False}),
-    "own data": ("cdp-population", {"share": False}),
+    "own data": ("cdp-population", {"share": False, "level": "interactive"}),
+    "types at home": ("cdp-population", {"share": False}),
 }
 PRIVATE = "cdp-population"
 
@@ -86,6 +87,8 @@ CASES = {
     "newcomers": Case(5_000, 100, 20, 0.85, {"newcomers": 0.2}),
     "unlike": Case(5_000, 100, 20, 1.01, {"clusters": 5_000}),
     "unlike-few": Case(500, 10, 20, 1.015, {"clusters": 500}),
+    "c100": Case(2_000, 10, 100, 1.01),
+    "one100": Case(2_000, 1, 100, 1.01),
     "three": Case(3_000, 3, 20, 1.005),
     "a-per-server": Case(5_000, 100, 20, 0.97, parameters=PER_SERVER),
     "g-per-server": Case(2_000, 100, 20, 1.01, parameters=PER_SERVER),

@@ -18,7 +18,15 @@ from fclub.core.population.contribution import (
     add_contributions,
     release_length,
 )
-from fclub.core.population.filter import FilterState, Slot, first_state, learn, number_of_users, pace_of
+from fclub.core.population.filter import (
+    FilterState,
+    Slot,
+    equivalent_users,
+    first_state,
+    learn,
+    number_of_users,
+    pace_of,
+)
 from fclub.core.population.model import VARIANCE, Population, PublicModel, clip_norm, public_point
 from fclub.core.statistics import Packed
 from fclub.core.types import Floats, Matrix, Vector
@@ -295,3 +303,27 @@ def test_past_visits_are_part_of_the_public_model() -> None:
 def test_however_negative_a_count_is_one_deviation_of_users_is_left() -> None:
     assert number_of_users(np.array([[-500.0, 0.01, 1e9, 0.0]]), 1.0) == pytest.approx(10.0)
     assert number_of_users(np.array([[-500.0, 100.0, 1e9, 0.0]]), 1.0) == 1.0
+
+
+def test_what_is_known_of_the_covariance_counts_as_so_many_users() -> None:
+    """2p/tr P, P the covariance of a draw from the bank."""
+    state = first_state(DIM)
+    rng = np.random.default_rng(8)
+    state = state._replace(
+        mean=state.mean + rng.normal(0.0, 0.1, state.mean.shape),
+        log_weights=np.log([4.0, 3.0, 2.0, 1.0]),
+    )
+    place = slice(DIM, DIM + DIM * (DIM + 1) // 2)
+    weights = np.array([0.4, 0.3, 0.2, 0.1])
+    second = sum(
+        w * (C[place, place] + np.outer(m[place], m[place]))
+        for w, m, C in zip(weights, state.mean, state.covariance, strict=True)
+    )
+    mean = (weights @ state.mean)[place]
+    P = second - np.outer(mean, mean)
+    assert equivalent_users(state) == pytest.approx(2.0 * len(P) / np.trace(P))
+    tastes = rng.standard_normal((20_000, 50, DIM))
+    found = np.einsum("sui,suj->sij", tastes, tastes) / 50.0
+    rows, columns = np.triu_indices(DIM)
+    svec = found[:, rows, columns] * np.where(rows == columns, 1.0, sqrt(2.0))
+    assert 2.0 * len(P) / np.trace(np.cov(svec.T)) == pytest.approx(50.0, rel=0.05)

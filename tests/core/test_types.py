@@ -11,6 +11,7 @@ from fclub.core.plus.beliefs import (
     LOGIT_OWN,
     VARIANCE,
     Beliefs,
+    PopulationPrior,
     TypeRules,
     digamma,
     first_beliefs,
@@ -237,7 +238,7 @@ def learned(data: Data, rules: TypeRules, rounds: int) -> Beliefs:
         for _ in range(3):
             sums = sums_of(beliefs, data)
             beliefs = move_types(beliefs, sums, rules)
-        beliefs = move_population(beliefs, sums, rules)
+        beliefs = move_population(beliefs, sums, rules, PopulationPrior.of(rules))
     return beliefs
 
 
@@ -273,7 +274,10 @@ def test_servers_that_believe_differently_come_to_agree() -> None:
     for _ in range(2):
         sums = [sums_of(b, half) for b, half in zip(beliefs, halves, strict=True)]
         total = sums[0].plus(sums[1])
-        beliefs = [move_population(move_types(b, total, rules), total, rules) for b in beliefs]
+        beliefs = [
+            move_population(move_types(b, total, rules), total, rules, PopulationPrior.of(rules))
+            for b in beliefs
+        ]
     assert np.array_equal(beliefs[0].mean, beliefs[1].mean)
     assert np.array_equal(beliefs[0].covariance, beliefs[1].covariance)
     assert np.array_equal(beliefs[0].scalars, beliefs[1].scalars)
@@ -284,9 +288,30 @@ def test_digamma(x: float) -> None:
     assert digamma(x) == pytest.approx(scipy.special.digamma(x), abs=1e-11)
 
 
+def test_a_prior_that_is_sure_decides_and_one_that_is_not_hardly_counts() -> None:
+    """μ and S go to those that are expected; with the weight of no user they are where data say."""
+    rng = np.random.default_rng(5)
+    data = people(6, 200, 20, 0.5 * rng.standard_normal((200, DIM)), 0.0)
+    beliefs, root = first_beliefs(RULES), np.diag([0.4, 0.5, 0.6])
+    sums = sums_of(beliefs, data)
+    found = {}
+    for users in (1e-9, 200.0, 1e9):
+        prior = PopulationPrior(np.array([0.1, 0.2, -0.1]), root, 0.9, users)
+        found[users] = move_population(beliefs, sums, RULES, prior)
+    sure = found[1e9]
+    assert np.allclose(sure.mean, prior.mean, atol=1e-5)
+    assert np.allclose(sure.covariance, 0.9 * root @ root, atol=1e-5)
+    assert np.allclose(prior.covariance, 0.9 * root @ root)
+    other = PopulationPrior(np.zeros(DIM), np.eye(DIM), 1.0, 1e-9)
+    same = move_population(beliefs, sums, RULES, other)
+    assert np.allclose(found[1e-9].covariance, same.covariance, atol=1e-6)
+    for between, low, high in zip(found[200.0].mean, same.mean, sure.mean, strict=True):
+        assert min(low, high) < between < max(low, high)
+
+
 def test_nobody_changes_nothing() -> None:
     beliefs = first_beliefs(RULES)
-    moved = move_population(beliefs, TypeSums.zeros(TYPES, DIM), RULES)
+    moved = move_population(beliefs, TypeSums.zeros(TYPES, DIM), RULES, PopulationPrior.of(RULES))
     assert all(np.array_equal(a, b) for a, b in zip(moved, beliefs, strict=True))
     moved = move_types(beliefs, TypeSums.zeros(TYPES, DIM), RULES)
     assert np.array_equal(moved.scalars, beliefs.scalars)

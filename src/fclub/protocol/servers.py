@@ -15,8 +15,17 @@ from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.errors import CannotForget, CannotReplace
 from fclub.privacy.ledger import Stream
 from fclub.protocol.interfaces.exchange import GlobalExchange, LocalExchange, Moment
-from fclub.protocol.interfaces.learner import ANYTIME, FORGET, REPLACE, Bound, Job, Learner, State
-from fclub.protocol.messages import Message
+from fclub.protocol.interfaces.learner import (
+    ANYTIME,
+    FORGET,
+    REPLACE,
+    Bound,
+    Job,
+    Learner,
+    State,
+    Study,
+)
+from fclub.protocol.messages import Message, PhaseStart
 from fclub.protocol.seam import Beginning, GlobalOverview, LocalOverview, Outlook, Slotted, nothing
 
 
@@ -24,13 +33,16 @@ class LocalServer:
     """Serves users, known by their rows, from what its learner knows; its exchange does the rest.
 
     With `in_parts` jobs wait for `part`, beside serving; otherwise they are done where they begin,
-    which gives the same bits if nothing happens between the parts.
+    which gives the same bits if nothing happens between the parts. Where the learner has a `study` of
+    its own users, that is a job beside those of the exchange.
     """
 
     in_parts = False
 
-    def __init__(self, learner: Learner[Any], exchange: LocalExchange) -> None:
-        self.learner, self.exchange = learner, exchange
+    def __init__(
+        self, learner: Learner[Any], exchange: LocalExchange, study: Study | None = None
+    ) -> None:
+        self.learner, self.exchange, self.study = learner, exchange, study
         self.jobs: list[Job] = []
 
     def add_user(self) -> int:
@@ -88,15 +100,19 @@ class LocalServer:
         self._work(self.exchange.resume())
 
     def begin(self, beginning: Beginning) -> None:
-        """What was being added up for an earlier session is void."""
-        self.jobs = []
+        """What was being added up for an earlier session is void; a study is nobody else's business."""
+        self.jobs = [job for job in self.jobs if self._is_study(job)]
         self._work(self.exchange.start_session(beginning))
 
     def receive(self, message: Message) -> None:
         self._work(self.exchange.receive(message))
+        if isinstance(message, PhaseStart) and self.study is not None:
+            self._work(self.study.call(self.in_parts))
 
     def due(self, moment: Moment | None = None) -> Callable[[], None] | None:
         begin = self.exchange.due(moment)
+        if begin is None and moment is None and self.study is not None:
+            begin = self.study.due(self.in_parts)
         return None if begin is None else partial(self._begin, begin)
 
     def _begin(self, begin: Callable[[], Job | None]) -> None:
@@ -111,7 +127,13 @@ class LocalServer:
             job.most = max(job.rows, 1)
             while (add := self.learner.contribute(job)) is not None:
                 add()
-            job = self.exchange.finish(job)
+            job = self._finish(job)
+
+    def _is_study(self, job: Job) -> bool:
+        return self.study is not None and job.kind == self.study.kind
+
+    def _finish(self, job: Job) -> Job | None:
+        return None if self._is_study(job) else self.exchange.finish(job)
 
     @property
     def busy(self) -> bool:
@@ -121,7 +143,7 @@ class LocalServer:
         """The next rows of the job that was begun first, or its end."""
         add = self.learner.contribute(self.jobs[0])
         if add is None:
-            self._work(self.exchange.finish(self.jobs.pop(0)))
+            self._work(self._finish(self.jobs.pop(0)))
         return add or nothing
 
     @property

@@ -65,6 +65,25 @@ LEAST_COVARIANCE = 1e-6
 """Limits that keep what is learned within numerical reason."""
 
 
+class PopulationPrior(NamedTuple):
+    """μ and S = `scale`·RRᵀ as expected before any data, which count as much as so many `users`."""
+
+    mean: Floats
+    root: Floats
+    scale: float
+    users: float
+
+    @property
+    def covariance(self) -> Matrix:
+        return np.asarray(self.root @ self.root.T * self.scale, dtype=np.float64)
+
+    @staticmethod
+    def of(rules: TypeRules) -> PopulationPrior:
+        """What the rules say."""
+        dim = rules.dim
+        return PopulationPrior(np.zeros(dim), np.eye(dim), rules.prior / dim, rules.prior_users)
+
+
 class Beliefs(NamedTuple):
     """μ, S, the centres and their covariances, users by type, and `scalars`."""
 
@@ -216,7 +235,9 @@ def move_centres(rows: Floats, relaxation: float, beliefs: Beliefs) -> None:
             beliefs.centres[k, i] += relaxation * (target - beliefs.centres[k, i])
 
 
-def move_population(beliefs: Beliefs, sums: TypeSums, rules: TypeRules) -> Beliefs:
+def move_population(
+    beliefs: Beliefs, sums: TypeSums, rules: TypeRules, prior: PopulationPrior
+) -> Beliefs:
     """μ, S, v and ω, from all users' sums."""
     scalars, people = beliefs.scalars.copy(), float(sums.scalars[PEOPLE])
     if people < 1.0:
@@ -229,11 +250,13 @@ def move_population(beliefs: Beliefs, sums: TypeSums, rules: TypeRules) -> Belie
     step = slope / (float(sums.scalars[WITHIN_INFORMATION]) + rules.within_precision)
     moved = spread + _limited(step, -0.5, 0.5)
     scalars[LOG_WITHIN] = _limited(moved, log(rules.least_within), log(rules.most_within))
-    mean, covariance = _score(sums, people, rules)
+    mean, covariance = _score(sums, people, rules.caution, prior)
     return beliefs._replace(mean=mean, covariance=covariance, scalars=scalars)
 
 
-def _score(sums: TypeSums, people: float, rules: TypeRules) -> tuple[Vector, Matrix]:
+def _score(
+    sums: TypeSums, people: float, caution: float, prior: PopulationPrior
+) -> tuple[Vector, Matrix]:
     """A damped step of Fisher scoring for μ and S, in coordinates where S = RRᵀ is the identity.
 
     The slope in S is half of what z vary more than ΣQ_S says, and its information is about ½ω_iω_j for
@@ -244,14 +267,15 @@ def _score(sums: TypeSums, people: float, rules: TypeRules) -> tuple[Vector, Mat
     R = np.linalg.cholesky(sums.covariance / people)
     R_inverse = np.linalg.inv(R)
     omega = R.T @ sums.information @ R
-    start = R_inverse @ R_inverse.T * (rules.prior / d)
-    slope = R.T @ sums.second @ R - omega + rules.prior_users * (start - np.eye(d))
+    expected = R_inverse @ prior.root
+    start = expected @ expected.T * prior.scale
+    slope = R.T @ sums.second @ R - omega + prior.users * (start - np.eye(d))
     eigenvalues, U = np.linalg.eigh(omega / people)
     eigenvalues = np.clip(eigenvalues, 0.0, 1.0)
-    information = rules.prior_users + rules.caution * people * np.outer(eigenvalues, eigenvalues)
+    information = prior.users + caution * people * np.outer(eigenvalues, eigenvalues)
     step = U @ ((U.T @ slope @ U) / information) @ U.T
     growth, V = np.linalg.eigh(np.eye(d) + 0.5 * (step + step.T))
     half = R @ (V * np.sqrt(np.clip(growth, 0.5, 2.0)))
-    towards = R.T @ sums.slope - rules.prior_users * (R_inverse @ mu)
-    moved = np.linalg.solve(omega + rules.prior_users * np.eye(d), towards)
+    towards = R.T @ sums.slope - prior.users * (R_inverse @ (mu - prior.mean))
+    moved = np.linalg.solve(omega + prior.users * np.eye(d), towards)
     return mu + R @ moved, half @ half.T + LEAST_COVARIANCE * np.eye(d)

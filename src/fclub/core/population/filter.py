@@ -294,6 +294,21 @@ def _condition(state: FilterState, measured: Measurement, held: float) -> Filter
     return state._replace(population=_public(state, d))
 
 
+def equivalent_users(state: FilterState) -> float:
+    """n₀ = 2p/tr P, P the bank's covariance of svec S̃, which has p entries.
+
+    So many users whose tastes were known would tell S̃ = I as well: their estimate has covariance 2I/n.
+    """
+    d = len(state.population.mean)
+    size = d + d * (d + 1) // 2
+    weights = np.exp(state.log_weights - state.log_weights.max())
+    weights = weights / weights.sum()
+    means = state.mean[:, d:size]
+    apart = means - weights @ means
+    within = np.trace(state.covariance[:, d:size, d:size], axis1=1, axis2=2)
+    return 2.0 * (size - d) / float(weights @ (within + (apart**2).sum(axis=1)))
+
+
 def _public(state: FilterState, d: int) -> Population:
     """The bank's weighted mean: |m̃| at most √d, eigenvalues of S̃ within their bounds."""
     weights = np.exp(state.log_weights - state.log_weights.max())

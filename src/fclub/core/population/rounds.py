@@ -173,6 +173,11 @@ def feedback(state: PopulationRound, user: int, x: Vector, y: float) -> None:
     row = state.row_of[user]
     server = state.server_of[row]
     observe(state.users, row, x, y - state.centre)
+    count_visit(state, server)
+
+
+@compiled
+def count_visit(state: PopulationRound, server: int) -> None:
     state.visits[server] += 1
     if 0 < state.due[server] <= state.visits[server]:
         ask_users(state, server)

@@ -17,7 +17,7 @@ from fclub.policies.registry import make_policy
 from fclub.privacy.plan import Plan, make_plan
 from fclub.simulation.loop import simulate
 
-ALONE = {"shrunk": ("shrunk", {}), "own data only": ("cdp-population", {"share": False})}
+ALONE = {"shrunk": ("shrunk", {}), "types at home": ("cdp-population", {"share": False})}
 """What servers that send nothing may do: the better one counts."""
 
 TYPES, ITEMS = 10, 10

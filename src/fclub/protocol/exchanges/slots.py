@@ -20,7 +20,16 @@ import numpy as np
 
 from fclub.core.packing import inside, under
 from fclub.core.population.contribution import PublicPoint
-from fclub.core.population.filter import FilterState, Slot, first_state, learn, pace_of, smat, svec
+from fclub.core.population.filter import (
+    FilterState,
+    Slot,
+    equivalent_users,
+    first_state,
+    learn,
+    pace_of,
+    smat,
+    svec,
+)
 from fclub.core.population.model import Population, PublicModel, clip_norm, public_point
 from fclub.core.types import Counts
 from fclub.errors import InvalidMessage, PrivacyError
@@ -41,6 +50,7 @@ from fclub.protocol.interfaces.learner import (
 from fclub.protocol.interfaces.overview import (
     NOTHING,
     TIME,
+    TYPE,
     VISITS_PER_USER,
     GlobalOverview,
     LocalOverview,
@@ -328,7 +338,7 @@ class SlotsLocal:
     def receive(self, message: Message) -> Job | None:
         match message:
             case PhaseStart() if self.times is None:
-                return self._begin_slot(message.phase - 1)
+                return self._begin_slot(message.phase - 1) if message.phase else None
             case Released():
                 self._take(message)
                 return None
@@ -348,7 +358,8 @@ class SlotsLocal:
         apart = max(float(np.abs(said - ours).max()) for said, ours in zip(told, own, strict=True))
         self.alarm |= apart > TOLERANCE
         self.transcript, self.servers, self.unanswered = replayed, message.servers, False
-        self.learner.absorb(PopulationNews(told.mean, told.covariance, message.servers - 1))
+        users = equivalent_users(replayed.state)
+        self.learner.absorb(PopulationNews(told.mean, told.covariance, message.servers - 1, users))
 
     def resume(self) -> None:
         """A slot whose window is not over is begun by the clock."""
@@ -382,7 +393,10 @@ class SlotsLocal:
     def describe(self, clusters: list[LocalOverview]) -> list[LocalOverview]:
         heard = POPULATION if self.servers else None
         waiting = self._waiting()
-        return [replace(one, cluster=heard, group=heard, waiting=waiting) for one in clusters]
+        return [
+            one if one.kind == TYPE else replace(one, cluster=heard, group=heard, waiting=waiting)
+            for one in clusters
+        ]
 
     def state(self) -> State:
         arrays, values = self.transcript.saved()
@@ -422,11 +436,13 @@ class SlotsGlobal:
         self.servers = list(range(servers))
 
     def begin_phase(self, phase: int) -> None:
-        """Call for slot phase − 1, and answer."""
-        self.slot, self.arrived = phase - 1, {}
+        """Call for slot phase − 1, and answer; phase 0 is no slot: servers learn at home only."""
+        if phase:
+            self.slot, self.arrived = phase - 1, {}
         for server in self.servers:
             self.link.to_local(server, PhaseStart(phase))
-        self._close(phase)
+        if phase:
+            self._close(phase)
 
     def advance(self, overdue: bool) -> None:
         """Slots close by the clock: a message never leads to another."""

@@ -89,6 +89,18 @@ News = TypeVar("News", contravariant=True)
 """What comes back from other servers, as its exchange gives it to a learner."""
 
 
+class Study(Protocol):
+    """What a learner learns from its own users at home, in phases, as a job of this `kind`."""
+
+    kind: str
+
+    def due(self, in_parts: bool) -> Callable[[], Job | None] | None:
+        """Live: begins the phase that the server's own visits call for."""
+
+    def call(self, in_parts: bool) -> Job | None:
+        """Simulation: the clock of all servers calls for a phase."""
+
+
 class Learner(Protocol[News]):
     """Learns from its users, known by their rows, and from what other servers have released.
 
@@ -174,8 +186,12 @@ class SumNews(NamedTuple):
 
 
 class PopulationNews(NamedTuple):
-    """Mean and covariance of tastes that so many servers have released together, in public units."""
+    """Mean and covariance of tastes that so many other servers have released, in public units.
+
+    They are known as well as from the exact tastes of so many `users`.
+    """
 
     mean: Vector
     covariance: Matrix
     servers: int
+    users: float

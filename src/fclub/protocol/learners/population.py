@@ -15,6 +15,7 @@ from fclub.core.population.rounds import (
     SURE,
     PopulationRound,
     ask_users,
+    count_visit,
     feedback,
     prior_of,
     serve,
@@ -76,6 +77,10 @@ class PopulationLearner:
             centre=self.centre,
         )
 
+    def use(self, users: Packed) -> None:
+        """Somebody else keeps the users; these are all of them now."""
+        self._users = self._room = users
+
     def add_user(self) -> int:
         self._users, self._room = with_row(self._users, self._room)
         return len(self.counts) - 1
@@ -89,6 +94,10 @@ class PopulationLearner:
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         feedback(self.round(), row, x, y)
+
+    def count_visit(self) -> None:
+        """An observation that somebody else has kept."""
+        count_visit(self.round(), 0)
 
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
         squares = np.zeros(len(self.counts))

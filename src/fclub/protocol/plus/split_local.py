@@ -11,6 +11,7 @@ import numpy as np
 from fclub.core.packing import flatten, inside, rebuild, under
 from fclub.core.plus.beliefs import (
     Beliefs,
+    PopulationPrior,
     TypeRules,
     first_beliefs,
     move_population,
@@ -213,7 +214,7 @@ class SplitLocal(TypeLocal):
             self.halves = start_halves(self.halves, beliefs, place, centres)
         self.paying = paying_types(prior, total)
         if self.step == EXCHANGES - 1:
-            beliefs = move_population(beliefs, total.sums, self.rules)
+            beliefs = move_population(beliefs, total.sums, self.rules, self.prior)
             self._known = None
             self.people.expect(self.types[int(np.argmax(beliefs.users))])
         self._believe(beliefs)
@@ -226,10 +227,22 @@ class SplitLocal(TypeLocal):
             case TypeNews():
                 self._adopt_types(message)
             case PhaseStart() if self.clock is None:
-                if not self.phase or (self.has_begun and self._takes_part()):
-                    self._begin_phase(message.phase)
+                self.call(message.phase)
             case _:
                 raise InvalidMessage(f"a server of types does not take a {type(message).__name__}")
+
+    def call(self, phase: int) -> None:
+        """In a simulation: take part in this phase if there is enough to learn from."""
+        if not self.phase or (self.has_begun and self._takes_part()):
+            self._begin_phase(phase)
+
+    def expect(self, prior: PopulationPrior) -> None:
+        """What others have released of the population; where learning starts if it has not begun."""
+        self.prior = prior
+        if not self.sums.scalars[VISITS]:
+            S = prior.covariance
+            start = self.beliefs._replace(mean=prior.mean.copy(), covariance=S, uncertainty=S[None])
+            self._believe(first_type(start))
 
     def _adopt_types(self, message: TypeNews) -> None:
         """Move types by the sums of all servers, and send the next ones.

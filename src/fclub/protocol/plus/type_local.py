@@ -10,6 +10,7 @@ import numpy as np
 
 from fclub.core.packing import flatten, rebuild
 from fclub.core.plus.beliefs import (
+    PopulationPrior,
     TypeRules,
     move_population,
     move_types,
@@ -92,6 +93,7 @@ class TypeLocal(TypeServing):
     ) -> None:
         super().__init__(crowd, rules, exploration, domain, kept)
         self.share, self.link, self.clock = share, link, clock
+        self.prior = PopulationPrior.of(rules)
         self.sums = TypeSums.zeros(rules.types, rules.dim)
         self.others = TypeSums.zeros(rules.types, rules.dim)
         self.phase, self.step, self.sharing = 0, 0, 0
@@ -281,7 +283,7 @@ class TypeLocal(TypeServing):
         total = self.sums.plus(self.others)
         beliefs = move_types(self.beliefs, total, self.rules)
         if self.step == EXCHANGES - 1:
-            beliefs = move_population(beliefs, total, self.rules)
+            beliefs = move_population(beliefs, total, self.rules, self.prior)
             self._known = None
             self.people.expect(int(np.argmax(beliefs.users)))
         self._believe(beliefs)

@@ -11,10 +11,12 @@ import msgspec
 import numpy as np
 
 from fclub.config import Delta, Epsilon, Privacy, require
-from fclub.core.population import rounds
+from fclub.core.plus.type_model import stacked
+from fclub.core.population import rounds, typed_rounds
 from fclub.core.population.filter import VERSION
 from fclub.core.population.model import PublicModel
 from fclub.core.population.rounds import PopulationRound
+from fclub.core.population.typed_rounds import TypedRound
 from fclub.core.statistics import Packed
 from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
@@ -24,9 +26,13 @@ from fclub.privacy.sensitivity import Domain
 from fclub.protocol.exchanges import slots
 from fclub.protocol.exchanges.slots import SlotsGlobal, SlotsLocal, Transcript
 from fclub.protocol.federation import Federation
-from fclub.protocol.interfaces.exchange import LocalExchange
 from fclub.protocol.learners.population import PopulationLearner
+from fclub.protocol.learners.types_at_home import Border, TypesAtHome
 from fclub.protocol.link import Downlink
+from fclub.protocol.phase import GeometricClock
+from fclub.protocol.plus.family import adaptive_rules
+from fclub.protocol.plus.people import Crowd
+from fclub.protocol.plus.split_local import SplitLocal
 from fclub.protocol.seam import Constants, Place, Price, Shape
 from fclub.protocol.servers import GlobalServer, LocalServer
 
@@ -35,29 +41,44 @@ FLAGS = {"transcript": (Flag.RAW_CHOICES,), "interactive": ()}
 
 FOREVER = 2**62
 
+MOST_TYPES = 20
+"""Types that a server learns at home."""
+
 
 class PlanClock:
-    """A simulation's clock is the number of visits: slot r is phase r + 1."""
+    """A simulation's clock is the number of visits: slot r is phase r + 1.
 
-    def __init__(self, starts: tuple[int, ...]) -> None:
-        self.starts, self.phase = starts, 0
+    Phase 0 is a time at which servers only learn at home, where they do that.
+    """
+
+    def __init__(self, starts: tuple[int, ...], home: GeometricClock | None) -> None:
+        self.starts, self.home = starts, home
+        self.phase = self.slots = 0
+
+    @property
+    def _next_slot(self) -> int:
+        return self.starts[self.slots] if self.slots < len(self.starts) else FOREVER
 
     @property
     def next_start(self) -> int:
-        return self.starts[self.phase] if self.phase < len(self.starts) else FOREVER
+        return min(self._next_slot, FOREVER if self.home is None else self.home.next_start)
 
     def advance(self, observations: int) -> bool:
-        """Whether a slot is due now; of several the last one."""
-        before = self.phase
-        while observations >= self.next_start:
-            self.phase += 1
-        return self.phase > before
+        """Whether a slot is due now, of several the last one, or a phase at home."""
+        at_home = self.home is not None and self.home.advance(observations)
+        before = self.slots
+        while observations >= self._next_slot:
+            self.slots += 1
+        self.phase = self.slots if self.slots > before else 0
+        return at_home or self.phase > 0
 
     def state(self) -> list[int]:
-        return [self.phase]
+        return [self.slots, *([] if self.home is None else self.home.state())]
 
     def restore(self, state: list[int]) -> None:
-        (self.phase,) = state
+        self.slots, *home = state
+        if self.home is not None:
+            self.home.restore(home)
 
 
 def plan_of(given: str) -> Plan:
@@ -169,27 +190,57 @@ class PopulationFamily:
         return Price(self.plan.mu, self.plan.mechanism.distance(self.plan.releases))
 
     def clock(self) -> PlanClock:
-        visits = self.plan.visits if self.constants.share else ()
-        return PlanClock(tuple(max(1, round(self.plan.users * number)) for number in visits))
+        visits = self.plan.visits if self._shares else ()
+        starts = tuple(max(1, round(self.plan.users * number)) for number in visits)
+        return PlanClock(starts, GeometricClock() if self.pooled else None)
 
-    def users(self, count: int) -> Packed:
-        return Packed.zeros(count, self.shape.dim)
+    @property
+    def _shares(self) -> bool:
+        """One server that serves users from each other's data learns nothing from its own releases."""
+        return self.constants.share and (self.shape.members > 1 or not self.pooled)
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a user may be served from the data of others on its server."""
+        return self.constants.level == "transcript"
+
+    def users(self, count: int) -> Packed | Crowd:
+        kind = Crowd if self.pooled else Packed
+        return kind.zeros(count, self.shape.dim)
 
     def local_server(self, place: Place, users: Any, live: bool) -> LocalServer:
         assert place.ledger is not None
-        pooled = self.constants.level == "transcript"
-        learner = PopulationLearner(users, self.model, self.domain, pooled, self.constants.exploration)
         told = place.noise, place.ledger, place.name, place.link
         times = None if not live else self.plan.begins if self.planned else ()
-        exchange: LocalExchange = SlotsLocal(learner, self.first, *told, times)
-        return LocalServer(learner, exchange)
+        if self.pooled:
+            home = self._at_home(place, users, live)
+            return LocalServer(home, SlotsLocal(home, self.first, *told, times), home)
+        learner = self._learner(users)
+        return LocalServer(learner, SlotsLocal(learner, self.first, *told, times))
+
+    def _learner(self, users: Packed) -> PopulationLearner:
+        exploration = self.constants.exploration
+        return PopulationLearner(users, self.model, self.domain, self.pooled, exploration)
+
+    def _at_home(self, place: Place, crowd: Crowd, live: bool) -> TypesAtHome:
+        types = SplitLocal(
+            crowd,
+            adaptive_rules(MOST_TYPES, self.shape.dim),
+            self.constants.exploration,
+            share=False,
+            domain=self.domain,
+            link=place.link,
+            clock=GeometricClock() if live else None,
+        )
+        others = self.planned if live else self._shares
+        return TypesAtHome(self._learner(crowd.users), types, Border() if others else None)
 
     def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
         closings = self.plan.ends if self.shape.live and self.planned else ()
         return GlobalServer(SlotsGlobal(servers, self.first, link, closings))
 
-    def compiled(self, federation: Federation) -> PopulationRounds:
-        return PopulationRounds(federation)
+    def compiled(self, federation: Federation) -> PopulationRounds | TypedRounds:
+        return TypedRounds(federation) if self.pooled else PopulationRounds(federation)
 
 
 class PopulationRounds:
@@ -200,14 +251,14 @@ class PopulationRounds:
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
         servers: Any = federation.servers.values()
-        self._learners: list[PopulationLearner] = [server.learner for server in servers]
+        self._learners: list[PopulationLearner] = [_population(server.learner) for server in servers]
         sizes = [len(learner.counts) for learner in self._learners]
         self._first = np.concatenate([[0], np.cumsum(sizes)])
         self._server_of = np.repeat(np.arange(len(sizes)), sizes)
 
     def pack(self) -> PopulationRound:
         """All servers know the same population, and each its own users' evidence."""
-        users: Any = self.federation.users
+        users = _packed(self.federation.users)
         parts = [learner.round() for learner in self._learners]
         return parts[0]._replace(
             users=users,
@@ -226,6 +277,41 @@ class PopulationRounds:
         for place, learner in enumerate(self._learners):
             learner.odds[0], learner.visits[0] = state.odds[place], state.visits[place]
             learner.asked[0] = state.due[place]
+
+
+def _population(learner: PopulationLearner | TypesAtHome) -> PopulationLearner:
+    return learner.population if isinstance(learner, TypesAtHome) else learner
+
+
+def _packed(users: Any) -> Packed:
+    found: Packed = users.users if isinstance(users, Crowd) else users
+    return found
+
+
+class TypedRounds:
+    """The same for servers that learn types at home."""
+
+    kernels = (typed_rounds.recommend, typed_rounds.feedback)
+
+    def __init__(self, federation: Federation) -> None:
+        self._population, self._federation = PopulationRounds(federation), federation
+        servers: Any = federation.servers.values()
+        self._learners: list[TypesAtHome] = [server.learner for server in servers]
+
+    def pack(self) -> TypedRound:
+        users: Any = self._federation.users
+        return TypedRound(
+            population=self._population.pack(),
+            squares=users.squares,
+            model=stacked([learner.types.model for learner in self._learners]),
+            typed=np.array([learner.typed for learner in self._learners], dtype=np.int64),
+        )
+
+    def count_events(self, state: TypedRound) -> None:
+        """Nothing is sent between blocks."""
+
+    def unpack(self, state: TypedRound) -> None:
+        self._population.unpack(state.population)
 
 
 ROWS: tuple[type[Constants], ...] = (PopulationConstants,)

@@ -1,0 +1,152 @@
+"""Users of a server with many of them: types that it learns at home, around the released population."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fclub.core.packing import flatten, inside, under
+from fclub.core.plus.beliefs import PopulationPrior
+from fclub.core.statistics import Packed
+from fclub.core.types import Counts, Floats, Indices, Vector
+from fclub.protocol.interfaces.learner import FORGET, REPLACE, Bound, Job, PopulationNews, State
+from fclub.protocol.interfaces.overview import LocalOverview
+from fclub.protocol.learners.population import PopulationLearner
+
+if TYPE_CHECKING:
+    from fclub.protocol.plus.split_local import SplitLocal
+
+
+class Border(NamedTuple):
+    """From where on a server serves its users from types: before, the released population knows more.
+
+    With so many `users` it does so from its first phase on. One with fewer learns types from `learned`
+    observations on, and serves from them once it has `served` ones and, on average, so many `visits` of
+    each user.
+    """
+
+    users: int = 1000
+    learned: int = 1000
+    served: int = 4000
+    visits: int = 20
+
+
+class TypesAtHome:
+    """Learns types from the exact data of its users, with the released population as prior.
+
+    Nothing of types leaves the server: contributions are those of the `population`'s learner, computed
+    from each user's own data and from released values. Users are served from types beyond the `border`;
+    where nobody else releases anything there is none, and types are all there is to know. `typed` tells
+    whether they are; once they are they stay so.
+    """
+
+    supports = frozenset({FORGET, REPLACE})
+    kind = "types"
+
+    def __init__(self, population: PopulationLearner, types: SplitLocal, border: Border | None) -> None:
+        self.population, self.types, self.border = population, types, border
+        self.typed, self.known_users = border is None, 0.0
+
+    def _learns(self) -> bool:
+        border, seen = self.border, self.types.observations
+        return border is None or len(self.counts) >= border.users or seen >= border.learned
+
+    def _serves(self) -> bool:
+        border, users, seen = self.border, len(self.counts), self.types.observations
+        if border is None or users >= border.users:
+            return True
+        return seen >= max(border.served, border.visits * users)
+
+    @property
+    def users(self) -> Packed:
+        return self.types.users
+
+    @property
+    def counts(self) -> Counts:
+        return self.types.counts
+
+    @property
+    def by_user(self) -> tuple[str, ...]:
+        return tuple(under("types.", dict.fromkeys(self.types.by_user)))
+
+    def add_user(self) -> int:
+        row = self.types.add_user()
+        self.population.use(self.users)
+        return row
+
+    def bound(self, row: int) -> Bound:
+        return self.types.bound(row) if self.typed else self.population.bound(row)
+
+    def observe(self, row: int, x: Vector, y: float) -> None:
+        self.types.observe(row, x, y)
+        self.population.count_visit()
+
+    def replace(self, row: int, x: Vector, old: float, new: float) -> None:
+        self.types.replace(row, x, old, new)
+
+    def forget(self, row: int) -> None:
+        self.types.forget(row)
+
+    def due(self, in_parts: bool) -> Callable[[], Job | None] | None:
+        begin = self.types.due() if self._learns() else None
+        return None if begin is None else partial(self._study, begin, in_parts)
+
+    def call(self, in_parts: bool) -> Job | None:
+        if not self._learns():
+            return None
+        return self._study(partial(self.types.call, self.types.phase + 1), in_parts)
+
+    def _study(self, begin: Callable[[], None], in_parts: bool) -> Job | None:
+        """All at once, or as a job that goes on until the phase is over."""
+        self.typed |= self._serves()
+        if self.border is not None:
+            self.types.expect(self._prior())
+        self.types.in_parts = in_parts
+        begin()
+        return Job(self.kind, 0) if self.types.busy else None
+
+    def _prior(self) -> PopulationPrior:
+        """The released population, unless the users' own data speak against it."""
+        population, unit = self.population, self.population.model.unit
+        if not self.known_users or population.odds[0] > 0.0:
+            return PopulationPrior.of(self.types.rules)
+        mean, covariance = population.population
+        root = np.linalg.cholesky(covariance)
+        return PopulationPrior(unit * mean, unit[:, None] * root, 1.0, self.known_users)
+
+    def contribute(self, job: Job) -> Callable[[], None] | None:
+        if job.kind != self.kind:
+            return self.population.contribute(job)
+        return self.types.part() if self.types.busy else None
+
+    def absorb(self, news: PopulationNews) -> None:
+        self.population.absorb(news)
+        self.known_users = news.users
+
+    def labels(self) -> Indices:
+        return self.types.served_by if self.typed else self.population.labels()
+
+    def theta(self) -> Floats:
+        return self.types.theta if self.typed else self.population.theta()
+
+    def overview(self) -> list[LocalOverview]:
+        return self.types.overview() if self.typed else self.population.overview()
+
+    def state(self) -> State:
+        arrays, values = self.population.state()
+        own = {name: array for name, array in arrays.items() if not name.startswith("users.")}
+        types, numbers = self.types.state()
+        mean, root, *rest = self.types.prior
+        own |= {"prior.mean": mean, "prior.root": root} | under("types.", types)
+        known = [*rest, self.known_users, self.typed]
+        return own, {"population": values, "types": numbers, "known": known}
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
+        self.types.restore(inside("types.", arrays), values["types"])
+        self.population.use(self.users)
+        self.population.restore(arrays | flatten(self.users, "users."), values["population"])
+        scale, users, self.known_users, self.typed = values["known"]
+        self.types.prior = PopulationPrior(arrays["prior.mean"], arrays["prior.root"], scale, users)

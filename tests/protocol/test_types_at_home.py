@@ -1,0 +1,368 @@
+"""Types that a server learns at home: who serves when, from what prior; nothing of it leaves."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.random import SeedSequence
+
+from fclub.core.plus.beliefs import PopulationPrior
+from fclub.core.plus.type_sums import VISITS
+from fclub.core.types import Floats
+from fclub.privacy.noise import NoNoise
+from fclub.protocol.exchanges.slots import Release, SlotsLocal
+from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.interfaces.learner import PopulationNews
+from fclub.protocol.learners.types_at_home import Border, TypesAtHome
+from fclub.protocol.link import InProcessLink
+from fclub.protocol.messages import Message
+from fclub.protocol.phase import GeometricClock
+from fclub.protocol.plus.family import adaptive_rules
+from fclub.protocol.plus.people import Crowd
+from fclub.protocol.plus.split_local import SplitLocal
+from fclub.protocol.rows.population import MOST_TYPES, PopulationConstants, PopulationFamily
+from fclub.protocol.seam import TYPE, Place, Shape
+from fclub.protocol.servers import LocalServer
+
+DIM, HALF, SIZES = 3, float(np.sqrt(0.5)), (12, 5, 4)
+USERS = sum(SIZES)
+ALWAYS, NEVER = Border(users=0), Border(10**9, 10**9, 10**9, 10**9)
+EARLY = Border(users=10**9, learned=20, served=40, visits=4)
+
+Visit = tuple[int, int, Floats, float]
+
+
+class Recording(InProcessLink):
+    """Keeps what leaves."""
+
+    sent: list[Message]
+
+    def from_local(self, server: int, message: Message) -> None:
+        self.sent.append(message)
+        super().from_local(server, message)
+
+
+def family(live: bool = False, **parameters: Any) -> PopulationFamily:
+    shape = Shape(DIM, USERS, HALF, USERS, len(SIZES), live)
+    return PopulationConstants(**({"visits": 9.0} | parameters)).make_family(shape)
+
+
+def federation(border: Border | None = ALWAYS, **parameters: Any) -> tuple[Federation, Recording]:
+    made = family(**parameters)
+    link = Recording(made.decode)
+    link.sent = []
+    first = np.concatenate([[0], np.cumsum(SIZES)])
+    running = Federation(made, np.arange(USERS), first, SeedSequence(1), seeded=True, link=link)
+    for server in range(len(SIZES)):
+        home(running, server).border = border
+    return running, link
+
+
+def home(running: Federation, server: int) -> TypesAtHome:
+    local: Any = running.servers[server]
+    learner: TypesAtHome = local.learner
+    return learner
+
+
+def visits(count: int, seed: int = 2) -> list[Visit]:
+    """Two types: users of even rows like the first feature, others dislike it."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        server = int(rng.choice(len(SIZES), p=np.array(SIZES) / USERS))
+        row = int(rng.integers(SIZES[server]))
+        x = np.append(rng.uniform(-0.6, 0.6, DIM - 1), HALF)
+        liked = 0.5 + 0.8 * x[0] * (-1) ** row
+        found.append((server, row, x, float(rng.random() < liked)))
+    return found
+
+
+def play(running: Federation, seen: list[Visit], start: int = 0) -> None:
+    for t, (server, row, x, y) in enumerate(seen, start + 1):
+        running.servers[server].observe(row, x, y)
+        running.advance(t)
+
+
+def test_a_small_server_serves_from_the_population_until_it_has_data_enough() -> None:
+    running, _ = federation(EARLY)
+    learner, seen = home(running, 0), visits(200)
+    learned_at = served_at = 0
+    for t, visit in enumerate(seen):
+        play(running, [visit], t)
+        seen_here = int(learner.counts.sum())
+        if learner.types.sums.scalars[VISITS] and not learned_at:
+            learned_at = seen_here
+        if learner.typed and not served_at:
+            served_at = seen_here
+        bound = learner.bound(0)
+        other = learner.types if learner.typed else learner.population
+        assert np.array_equal(bound.theta, other.bound(0).theta)
+    assert 20 <= learned_at < 40
+    assert 48 <= served_at < 90, "four visits of each of twelve users"
+    assert not home(running, 2).typed
+    assert not home(running, 2).types.phase or int(home(running, 2).counts.sum()) >= 20
+
+
+def test_a_large_server_serves_from_types_from_its_first_phase_on() -> None:
+    running, _ = federation(Border(users=10, learned=10**9, served=10**9))
+    play(running, visits(30))
+    assert home(running, 0).typed
+    assert not home(running, 1).typed
+    assert home(running, 1).types.phase == 0, "it does not learn them either"
+
+
+def test_without_others_there_is_no_border() -> None:
+    for parameters in ({"share": False}, {}):
+        made = family(**parameters)
+        place = Place("0", Recording(made.decode).uplink(0), NoNoise(), made.ledger(True), rng())
+        local: Any = made.local_server(place, made.users(3), live=False)
+        assert (local.learner.border is None) == bool(parameters)
+        live: Any = family(live=True).local_server(place, made.users(3), live=True)
+        assert live.learner.border is None, "there is no plan"
+    single = PopulationConstants().make_family(Shape(DIM, 5, HALF, 5, 1))
+    alone: Any = single.local_server(place, single.users(5), live=False)
+    assert alone.learner.border is None
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_at_interactive_there_are_no_types_whatever_the_size() -> None:
+    made = family(level="interactive")
+    place = Place("0", Recording(made.decode).uplink(0), NoNoise(), made.ledger(True), rng())
+    local: Any = made.local_server(place, made.users(2000), live=False)
+    assert local.study is None
+    assert not isinstance(local.learner, TypesAtHome)
+
+
+def test_alone_it_is_a_server_of_types_that_shares_nothing() -> None:
+    running, link = federation(None, share=False)
+    rules = adaptive_rules(MOST_TYPES, DIM)
+    plain = SplitLocal(
+        Crowd.zeros(SIZES[0], DIM), rules, 1.0, False, running.family.domain, link.uplink(0)
+    )
+    clock = GeometricClock()
+    clock.advance(0)
+    plain.call(clock.phase)
+    for t, (server, row, x, y) in enumerate(visits(150), 1):
+        running.servers[server].observe(row, x, y)
+        running.advance(t)
+        if server == 0:
+            plain.observe(row, x, y)
+        if clock.advance(t):
+            plain.call(clock.phase)
+    assert home(running, 0).typed
+    assert np.array_equal(running.servers[0].theta, plain.theta)
+    assert np.array_equal(running.servers[0].served_by, plain.served_by)
+    assert link.sent == []
+
+
+def test_releases_are_the_same_whoever_serves() -> None:
+    """Contributions are functions of a user's own data and of released values: types are in none."""
+    sent = []
+    for border in (ALWAYS, EARLY, NEVER):
+        running, link = federation(border)
+        play(running, visits(8 * USERS))
+        sent.append([one for one in link.sent if isinstance(one, Release)])
+    assert sent[0] == sent[1] == sent[2]
+    assert len(sent[0]) >= 3 * len(SIZES)
+
+
+def test_the_released_population_is_the_prior_of_types() -> None:
+    running, _ = federation()
+    learner = home(running, 0)
+    assert learner.types.prior.users == learner.types.rules.prior_users
+    mean, covariance = np.array([0.5, -0.2, 0.1]), np.diag([0.3, 0.6, 1.1])
+    learner.absorb(PopulationNews(mean, covariance, 2, 70.0))
+    for _, row, x, y in visits(4):
+        learner.observe(row % SIZES[0], x, y)
+    learner.call(False)
+    prior, unit = learner.types.prior, learner.population.model.unit
+    assert prior.users == 70.0
+    assert np.allclose(prior.mean, unit * mean)
+    assert np.allclose(prior.covariance, covariance * np.outer(unit, unit))
+    beliefs = learner.types.beliefs
+    assert np.allclose(beliefs.covariance, prior.covariance, atol=1e-3), "where learning starts"
+    for _, row, x, y in visits(20):
+        learner.observe(row % SIZES[0], x, y)
+    learner.population.odds[0] = 1.0
+    learner.call(False)
+    expected = PopulationPrior.of(learner.types.rules)
+    assert np.array_equal(learner.types.prior.covariance, expected.covariance)
+    assert learner.types.prior.users == expected.users, "its users' data speak against the release"
+
+
+def test_types_are_shown_where_they_serve() -> None:
+    running, _ = federation()
+    play(running, visits(20 * USERS))
+    local: Any = running.servers[0]
+    shown = local.overview()
+    assert len(shown) > 1
+    assert {one.kind for one in shown} == {TYPE}
+    assert {one.group for one in shown} == {None}, "nobody else knows them"
+    assert sum(one.users for one in shown) == SIZES[0]
+    labels = local.group_of
+    assert (labels < 0).all()
+    halves = labels[::2], labels[1::2]
+    assert {*halves[0]}.isdisjoint(halves[1]), "the two types"
+    local.learner.typed = False
+    (everybody,) = local.overview()
+    assert (everybody.group, everybody.users) == (0, SIZES[0])
+    assert local.group_of.tolist() == [0] * SIZES[0]
+    assert local.theta.shape == (SIZES[0], DIM)
+
+
+@pytest.mark.parametrize("border", [ALWAYS, EARLY, Border(users=10, learned=10**9, served=10**9)])
+def test_compiled_rounds_equal_readable_ones(border: Border) -> None:
+    readable, fast = federation(border)[0], federation(border)[0]
+    compiled = fast.family.compiled(fast)
+    assert compiled is not None
+    state = compiled.pack()
+    recommend, learn = compiled.kernels
+    items = np.random.default_rng(3).uniform(-0.6, 0.6, (6, DIM))
+    items[:, -1] = HALF
+    first = np.concatenate([[0], np.cumsum(SIZES)])
+    for t, (server, row, x, y) in enumerate(visits(150), 1):
+        user = int(first[server]) + row
+        assert recommend(state, user, items) == readable.servers[server].recommend(row, items)
+        readable.servers[server].observe(row, x, y)
+        readable.advance(t)
+        learn(state, user, x, y)
+        if t == fast.clock.next_start:
+            compiled.count_events(state)
+            compiled.unpack(state)
+            fast.advance(t)
+            state = compiled.pack()
+    compiled.unpack(state)
+    for server in range(len(SIZES)):
+        assert same(readable.servers[server], fast.servers[server])
+    assert home(readable, 0).typed
+
+
+def same(one: Any, other: Any) -> bool:
+    (arrays, values), (others, same_values) = one.state(), other.state()
+    assert arrays.keys() == others.keys()
+    return values == same_values and all(
+        np.array_equal(array, others[name]) for name, array in arrays.items()
+    )
+
+
+def test_a_saved_federation_goes_on_alike() -> None:
+    seen = visits(160)
+    running, link = federation(EARLY)
+    play(running, seen[:80])
+    arrays, values = running.state()
+    again, other = federation(EARLY)
+    again.restore({name: array.copy() for name, array in arrays.items()}, values)
+    known = len(link.sent)
+    for one in (running, again):
+        play(one, seen[80:], 80)
+    assert other.sent == link.sent[known:]
+    for server in range(len(SIZES)):
+        assert same(running.servers[server], again.servers[server])
+    assert home(again, 0).typed
+
+
+def live_server() -> Any:
+    """Without a plan, so without a border."""
+    made = family(live=True)
+    place = Place("0", Recording(made.decode).uplink(0), NoNoise(), made.ledger(True), rng())
+    return made.local_server(place, made.users(0), live=True)
+
+
+def serve(local: Any, seen: list[Visit], parts: bool) -> None:
+    local.in_parts = parts
+    for _, row, x, y in seen:
+        while len(local.counts) <= row:
+            local.add_user()
+        local.observe(row, x, y)
+        begin = local.due()
+        if begin is not None:
+            begin()
+        while local.busy:
+            local.part()()
+
+
+def test_live_a_phase_in_parts_gives_the_same_bits_as_at_once() -> None:
+    seen = visits(90)
+    servers = [live_server(), live_server()]
+    for local, parts in zip(servers, (False, True), strict=True):
+        serve(local, seen, parts)
+        local.learner.types.in_parts = False
+    one, other = servers
+    assert one.learner.typed
+    assert one.learner.types.phase > 2
+    assert same(one, other)
+    assert one.learner.by_user == ("types.crowd.users.gram", *one.learner.by_user[1:])
+    assert not any(name.startswith("learner.users") for name in one.state()[0])
+
+
+def test_live_a_phase_goes_on_after_a_restart_and_with_a_new_session() -> None:
+    seen = visits(60)
+    local = live_server()
+    serve(local, seen[:40], True)
+    while local.due() is None:
+        local.observe(0, seen[0][2], 1.0)
+    local.due()()
+    assert local.busy
+    assert local.due() is None, "one phase at a time"
+    local.part()()
+    again = live_server()
+    again.restore(*deepcopy(local.state()))
+    for one in (local, again):
+        one.in_parts = one.learner.types.in_parts = True
+        one.begin(Beginning())
+        assert one.busy, "what a server learns at home is no matter of sessions"
+        one.observe(1, seen[41][2], 1.0)
+        while one.busy:
+            one.part()()
+        serve(one, seen[42:], True)
+    assert same(local, again)
+
+
+def test_a_slot_and_a_phase_wait_for_each_other() -> None:
+    running, link = federation()
+    local: Any = running.servers[0]
+    exchange: SlotsLocal = local.exchange
+    exchange.noise = NoNoise()
+    for _, row, x, y in visits(30):
+        local.observe(row % SIZES[0], x, y)
+    local.in_parts = True
+    begin = exchange._begin_slot(0)
+    local._work(local.study.call(True))
+    local._work(begin)
+    assert [job.kind for job in local.jobs] == ["types", "slot"]
+    while local.busy:
+        local.part()()
+    assert len(link.sent) == 1
+    assert home(running, 0).types.phase == 1
+
+
+def test_a_user_is_forgotten_and_a_reward_replaced_also_while_types_are_learned() -> None:
+    local = live_server()
+    seen = visits(60)
+    serve(local, seen[:40], True)
+    learner: TypesAtHome = local.learner
+    while local.due() is None:
+        local.observe(0, seen[0][2], 1.0)
+    local.due()()
+    x = seen[0][2]
+    before = local.stored(0).moment
+    local.replace(0, x, 1.0, 0.0)
+    assert np.allclose(local.stored(0).moment, before - x)
+    local.part()()
+    local.forget(0)
+    assert local.stored(0).count == 0
+    assert learner.population.users.counts[0] == 0, "both look at the same rows"
+    while local.busy:
+        local.part()()
+    assert learner.types.sums.scalars[VISITS] == learner.counts.sum()
+    row = local.add_user()
+    local.observe(row, x, 1.0)
+    assert learner.population.users.counts[row] == 1
+    assert isinstance(local, LocalServer)
