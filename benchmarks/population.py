@@ -27,11 +27,10 @@ ALONE: dict[str, tuple[str, dict[str, Any]]] = {
     "club": ("club", {}),
     "shrunk": ("shrunk", {}),
     "types": ("fclub-plus", {"share": False}),
-    "private alone": ("cdp-fclub-plus", {"share": False}),
-    "own data": ("cdp-population", {"share": False, "level": "interactive"}),
-    "types at home": ("cdp-population", {"share": False}),
+    "own data": ("cdp-fclub-plus", {"share": False, "level": "interactive"}),
+    "types at home": ("cdp-fclub-plus", {"share": False}),
 }
-PRIVATE = "cdp-population"
+PRIVATE = "cdp-fclub-plus"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import fclub
 
 ROOT = Path(fclub.__file__).parent
 
-LINES = 49_300
+LINES = 47_900
 """Of `src`; to be lowered whenever something goes."""
 
 METHODS, INTERFACE, MODULES = 25, 12, 14
@@ -28,7 +28,6 @@ LARGE_CLASSES = {
     "policies.federated.CdpFclubDC": 34,
     "policies.federated.CdpFclubPlus": 35,
     "policies.federated.CdpHomo": 34,
-    "policies.federated.CdpPopulation": 35,
     "policies.federated.Fclub": 34,
     "policies.federated.FclubDC": 34,
     "policies.federated.FclubPlus": 34,
@@ -40,14 +39,11 @@ LARGE_CLASSES = {
     "policies.independent.LinUCB": 26,
     "policies.independent.OracleLocal": 27,
     "policies.independent.OraclePooled": 27,
-    "protocol.plus.event_local.EventLocal": 58,
-    "protocol.plus.growing.GrowingUsers": 42,
-    "protocol.plus.slots.SlotReleases": 26,
-    "protocol.plus.split_local.SplitLocal": 55,
-    "protocol.plus.type_local.TypeLocal": 46,
-    "protocol.plus.user_local.UserLocal": 61,
-    "protocol.seam.servers.LocalServer": 31,
-    "protocol.servers.LocalServer": 34,
+    "protocol.plus.event_local.EventLocal": 57,
+    "protocol.plus.split_local.SplitLocal": 54,
+    "protocol.plus.type_local.TypeLocal": 45,
+    "protocol.seam.servers.LocalServer": 30,
+    "protocol.servers.LocalServer": 33,
     "service.http.local_app.LocalService": 30,
     "service.nodes.global_node.GlobalNode": 31,
     "service.nodes.local_node.LocalNode": 29,

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.attack.sabotage import EVENT, INTERACTIVE, POOLED, USERS, Sabotage
+from tests.attack.sabotage import EVENT, INTERACTIVE, POOLED, USERS, Sabotage, population
 
 from fclub.attack.pairs import Pair
 from fclub.core.lattice import Whole
 from fclub.core.types import Floats
 from fclub.privacy.noise import DiscreteNoise
-from fclub.protocol.plus.slots import SlotReleases
-from fclub.protocol.plus.user_local import UserLocal
-from fclub.service.http.choosing import Chooser
+from fclub.protocol.exchanges.slots import SlotsLocal
 from fclub.service.nodes.local_node import Rewards
 
 _integers = DiscreteNoise.integers
-slots: Any = import_module(SlotReleases.__module__)
 
 
 def a_seed_of_32_bits(patch: pytest.MonkeyPatch) -> None:
@@ -58,58 +54,27 @@ def one_pool_for_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DiscreteNoise, "integers", pooled)
 
 
-def slots_that_wait_for_phases(patch: pytest.MonkeyPatch) -> None:
-    """A slot is not due before the next phase, and phases begin at numbers of rewards."""
-    due = UserLocal.due_slot
+def slots_that_wait_for_rewards(patch: pytest.MonkeyPatch) -> None:
+    """A slot is not due at some numbers of rewards."""
+    due = SlotsLocal.due
 
-    def waiting(self: Any) -> int | None:
-        return None if int(self.counts.sum()) % 4 == 3 else due(self)
+    def waiting(self: Any, moment: Any) -> Any:
+        return None if int(self.learner.counts.sum()) % 4 == 3 else due(self, moment)
 
-    patch.setattr(UserLocal, "due_slot", waiting)
+    patch.setattr(SlotsLocal, "due", waiting)
 
 
 def popularity_in_contributions(patch: pytest.MonkeyPatch) -> None:
     """What a user adds is how its rewards differ from what everybody on this server likes."""
-    add = slots.add_contributions
+    add = population.add_contributions
 
-    def residual(point: Any, users: Any, most: float, steps: int, total: Any) -> None:
+    def residual(point: Any, users: Any, *told: Any) -> None:
         own = users.slice(0, len(users.counts)).copy()
         liked = users.moment.sum(axis=0) / max(1, int(users.counts.sum()))
         own.moment[:] -= users.counts[:, None] * liked
-        add(point, own, most, steps, total)
+        add(point, own, *told)
 
-    patch.setattr(slots, "add_contributions", residual)
-
-
-def refused_visits_not_counted(patch: pytest.MonkeyPatch) -> None:
-    """A request that finds nothing left to show, or is refused, is no visit."""
-    choose, at_once, arrive = Chooser.choose, Chooser.at_once, Chooser.arrive
-
-    def quietly(self: Any, user: str) -> int:
-        return int(self.node.row_of_new(user))
-
-    async def later(self: Any, entry: Any) -> Any:
-        patch.setattr(Chooser, "arrive", quietly)
-        try:
-            answer = await choose(self, entry)
-        finally:
-            patch.setattr(Chooser, "arrive", arrive)
-        if getattr(answer, "shown", True):
-            arrive(self, entry.user)
-        return answer
-
-    def first(self: Any, entry: Any) -> Any:
-        patch.setattr(Chooser, "arrive", quietly)
-        try:
-            answer = at_once(self, entry)
-        finally:
-            patch.setattr(Chooser, "arrive", arrive)
-        if answer is not None:
-            arrive(self, entry.user)
-        return answer
-
-    patch.setattr(Chooser, "choose", later)
-    patch.setattr(Chooser, "at_once", first)
+    patch.setattr(population, "add_contributions", residual)
 
 
 def imports_released_again(patch: pytest.MonkeyPatch) -> None:
@@ -128,9 +93,8 @@ FORESEEN: list[tuple[Sabotage, Pair]] = [
     (cut_far_out, USERS),
     (cut_far_out, EVENT),
     (one_pool_for_all, USERS),
-    (slots_that_wait_for_phases, USERS),
+    (slots_that_wait_for_rewards, USERS),
     (popularity_in_contributions, USERS),
     (popularity_in_contributions, INTERACTIVE),
-    (refused_visits_not_counted, INTERACTIVE),
 ]
 """To be found by generated histories."""

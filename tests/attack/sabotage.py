@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,14 +17,11 @@ from fclub.core.lattice import STEP, Whole
 from fclub.core.types import Floats
 from fclub.privacy.noise import DiscreteNoise
 from fclub.protocol.exchanges.releases import PrivateReleases
+from fclub.protocol.exchanges.slots import Release, SlotsLocal
 from fclub.protocol.messages import Message
 from fclub.protocol.plus.event_local import EventLocal
 from fclub.protocol.plus.messages import Digest
-from fclub.protocol.plus.slots import SlotReleases
-from fclub.protocol.plus.type_messages import Release
-from fclub.protocol.plus.user_local import UserLocal
 from fclub.protocol.servers import LocalServer
-from fclub.service.nodes.global_node import GlobalSessions
 from fclub.service.nodes.local_node import LocalNode
 
 Sabotage = Callable[[pytest.MonkeyPatch], None]
@@ -34,6 +32,8 @@ POOLED = Pair("cdp-homo", "event", "transcript")
 USERS = Pair("cdp-fclub-plus", "user", "transcript")
 INTERACTIVE = Pair("cdp-fclub-plus", "user", "interactive")
 PRINTED = Pair("cdp-fclub-dc", "event", "cdp")
+
+population: Any = import_module("fclub.protocol.learners.population")
 
 _integers = DiscreteNoise.integers
 
@@ -99,7 +99,7 @@ def cut_tails(patch: pytest.MonkeyPatch) -> None:
 def scale_by_data(patch: pytest.MonkeyPatch) -> None:
     """A twentieth more noise where the newest reward was high, a twentieth less where it was not."""
     state = {"scale": 1.0}
-    observe = {kind: kind.observe for kind in (EventLocal, LocalServer, UserLocal)}
+    observe = {kind: kind.observe for kind in (EventLocal, LocalServer)}
 
     def watching(kind: Any) -> Any:
         def watched(self: Any, row: int, x: Any, y: float) -> None:
@@ -120,25 +120,19 @@ def scale_by_data(patch: pytest.MonkeyPatch) -> None:
 
 def scale_by_presence(patch: pytest.MonkeyPatch) -> None:
     """The same of whole users: more noise while the first user has data."""
-    add, finish = SlotReleases.add, SlotReleases.finish
-    factor = {"now": 1.0}
+    release = SlotsLocal._release
 
-    def watched(self: Any, users: Any, stop: int) -> Any:
-        factor["now"] = 1.05 if users.counts[0] else 0.95
-        return add(self, users, stop)
-
-    def scaled(self: Any) -> Any:
-        source = self.source
-        self.source = SimpleNamespace(
-            integers=lambda deviations: source.integers(factor["now"] * np.asarray(deviations))
+    def scaled(self: Any, slot: int, told: int, sums: Any) -> None:
+        factor, source = 1.05 if self.learner.counts[0] else 0.95, self.noise
+        self.noise = SimpleNamespace(
+            integers=lambda deviations: source.integers(factor * np.asarray(deviations))
         )
         try:
-            return finish(self)
+            release(self, slot, told, sums)
         finally:
-            self.source = source
+            self.noise = source
 
-    patch.setattr(SlotReleases, "add", watched)
-    patch.setattr(SlotReleases, "finish", scaled)
+    patch.setattr(SlotsLocal, "_release", scaled)
 
 
 def doubles(patch: pytest.MonkeyPatch) -> None:
@@ -158,18 +152,19 @@ def released_again_after_a_rollback(patch: pytest.MonkeyPatch) -> None:
 
 
 def slots_used_again_after_a_rollback(patch: pytest.MonkeyPatch) -> None:
-    """Every process is granted every slot, and an old store believes that it has used none."""
-    patch.setattr(SlotReleases, "forgo", lambda self, used, users, visits: None)
-    patch.setattr(GlobalSessions, "used", lambda self, peer: 0)
+    """A process does not mind when it began, and an old store believes that it has used nothing."""
+    due = SlotsLocal.due
+
+    def always(self: Any, moment: Any) -> Any:
+        return due(self, None if moment is None else moment._replace(began=-inf))
+
+    patch.setattr(SlotsLocal, "due", always)
+    patch.setattr(SlotsLocal, "_presume", lambda self, slots: None)
 
 
 def forgone_slots_not_charged(patch: pytest.MonkeyPatch) -> None:
     """Slots that a lost copy has used are not used again, but the ledger never hears of them."""
-
-    def silent(self: Any, following: int) -> None:
-        self.following = max(self.following, following)
-
-    patch.setattr(SlotReleases, "_give_up", silent)
+    patch.setattr(SlotsLocal, "_presume", SlotsLocal._leave_out)
 
 
 def raw_partition(patch: pytest.MonkeyPatch) -> None:
@@ -201,72 +196,64 @@ def ordered_by_rewards(patch: pytest.MonkeyPatch) -> None:
 def released_when_liked(patch: pytest.MonkeyPatch) -> None:
     """Nothing leaves before enough rewards were high."""
     for kind in (EventLocal, LocalServer):
-        due = kind.due
+        due: Any = kind.due
 
-        def when_liked(self: Any, due: Any = due) -> Any:
+        def when_liked(self: Any, moment: Any = None, due: Any = due) -> Any:
             users = self.users if isinstance(self, EventLocal) else self.learner.users
-            return due(self) if users.moment[:, -1].sum() > 0.0 else None
+            return due(self, moment) if users.moment[:, -1].sum() > 0.0 else None
 
         patch.setattr(kind, "due", when_liked)
 
 
 def rewards_counted(patch: pytest.MonkeyPatch) -> None:
-    """The number of visits that leaves counts those with a reward."""
+    """A release says of how many rewards it is."""
     send = LocalNode.to_global
 
     def counted(self: Any, message: Message) -> None:
         if isinstance(message, Release):
-            message = msgspec.structs.replace(message, visits=int(self.server.counts.sum()))
+            message = msgspec.structs.replace(message, told=int(self.server.counts.sum()))
         send(self, message)
 
     patch.setattr(LocalNode, "to_global", counted)
 
 
 def weights_from_raw_neighbours(patch: pytest.MonkeyPatch) -> None:
-    """Contributions are taken at centres that all users' raw data have moved."""
-    slots: Any = import_module(SlotReleases.__module__)
-    point = slots.release_point
-    add = SlotReleases.add
-    raw: dict[str, Any] = {}
+    """Contributions are taken at a mean that all users' raw data have moved."""
+    add = population.add_contributions
 
-    def remembering(self: Any, users: Any, stop: int) -> Any:
-        raw["mean"] = users.moment.sum(axis=0) / max(1, int(users.counts.sum()))
-        return add(self, users, stop)
+    def moved(point: Any, users: Any, *told: Any) -> None:
+        mean = users.moment.sum(axis=0) / max(1, int(users.counts.sum()))
+        add(point._replace(mean=point.mean + 5.0 * mean), users, *told)
 
-    def moved(types: Any, rules: Any) -> Any:
-        return point(types._replace(centres=types.centres + 5.0 * raw["mean"]), rules)
-
-    patch.setattr(SlotReleases, "add", remembering)
-    patch.setattr(slots, "release_point", moved)
+    patch.setattr(population, "add_contributions", moved)
 
 
 def bound_lost_in_a_restart(patch: pytest.MonkeyPatch) -> None:
     """After a restart a user may add twice as much."""
-    slots: Any = import_module(SlotReleases.__module__)
-    restore, add = SlotReleases.restore, slots.add_contributions
+    restore, add = SlotsLocal.restore, population.add_contributions
 
     def restored(self: Any, *given: Any) -> None:
         restore(self, *given)
         wide["on"] = True
 
-    def twice(point: Any, users: Any, most: float, steps: int, total: Any) -> None:
-        add(point, users, most, steps * (2 if wide["on"] else 1), total)
+    def twice(point: Any, users: Any, most: float, steps: int, count: int, total: Any) -> None:
+        add(point, users, most, steps * (2 if wide["on"] else 1), count, total)
 
     wide = {"on": False}
-    patch.setattr(SlotReleases, "restore", restored)
-    patch.setattr(slots, "add_contributions", twice)
+    patch.setattr(SlotsLocal, "restore", restored)
+    patch.setattr(population, "add_contributions", twice)
 
 
 def budget_renewed_by_forgetting(patch: pytest.MonkeyPatch) -> None:
     """Where somebody is forgotten, slots begin again."""
-    forget = SlotReleases.forget
+    forget = SlotsLocal.forget
 
-    def renewed(self: Any, row: int) -> None:
-        forget(self, row)
+    def renewed(self: Any, row: int) -> int:
+        found = forget(self, row)
         self.following = 0
-        self.ledger.streams.pop(self.stream, None)
+        return found
 
-    patch.setattr(SlotReleases, "forget", renewed)
+    patch.setattr(SlotsLocal, "forget", renewed)
 
 
 def no_noise_after_a_restart(patch: pytest.MonkeyPatch) -> None:

@@ -24,11 +24,12 @@ from fclub.core.types import Counts, Floats
 from fclub.privacy import library
 from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise
 from fclub.protocol.exchanges.releases import PrivateReleases
-from fclub.protocol.plus.slots import SlotReleases
+from fclub.protocol.exchanges.slots import SlotsLocal
 from fclub.service.nodes.global_node import GlobalNode
 
-TYPES, DIM = 4, 8
-slots: Any = import_module(SlotReleases.__module__)
+slots: Any = import_module("fclub.protocol.exchanges.slots")
+
+DIM = 8
 _draw = slots.draw_whole
 
 Draw = Callable[[NoiseSource, int, float], Counts]
@@ -47,25 +48,25 @@ def _silenced(patch: pytest.MonkeyPatch, places: Any) -> None:
     _drawn(patch, partly)
 
 
-def counts_without_noise(patch: pytest.MonkeyPatch) -> None:
-    """How many users a type has looks harmless."""
-    _silenced(patch, slice(DIM, TYPES * (DIM + 1), DIM + 1))
+def count_without_noise(patch: pytest.MonkeyPatch) -> None:
+    """How many users have answered looks harmless."""
+    _silenced(patch, -1)
 
 
-def last_type_without_noise(patch: pytest.MonkeyPatch) -> None:
-    """A loop over all types but the last."""
-    _silenced(patch, slice((TYPES - 1) * (DIM + 1), TYPES * (DIM + 1)))
+def mean_without_noise(patch: pytest.MonkeyPatch) -> None:
+    """The mean of so many people says nothing about one."""
+    _silenced(patch, slice(0, DIM))
 
 
 def constant_without_noise(patch: pytest.MonkeyPatch) -> None:
     """With unit `event` the constant's own entry needs none."""
-    _silenced(patch, -1)
+    _silenced(patch, DIM - 1)
 
 
 def off_diagonals_without_noise(patch: pytest.MonkeyPatch) -> None:
-    """Of the triangle only the diagonal is noised."""
+    """Of a triangle only the diagonal is noised."""
     rows, columns = np.triu_indices(DIM)
-    _silenced(patch, TYPES * (DIM + 1) + np.flatnonzero(rows != columns))
+    _silenced(patch, DIM + np.flatnonzero(rows != columns))
 
 
 def hundredth_less_noise(patch: pytest.MonkeyPatch) -> None:
@@ -111,18 +112,16 @@ def slots_share_noise(patch: pytest.MonkeyPatch) -> None:
     _drawn(patch, partly)
 
 
-def _drawn_by(patch: pytest.MonkeyPatch, draw_for: Callable[[Any], Any]) -> None:
+def _drawn_by(patch: pytest.MonkeyPatch, draw_for: Callable[[Any, int, Counts], Draw]) -> None:
     """Let the noise of a release be drawn by what `draw_for` gives for it."""
-    finish = SlotReleases.finish
+    release = SlotsLocal._release
 
-    def drawn(self: Any) -> Any:
-        patched, slots.draw_whole = slots.draw_whole, draw_for(self)
-        try:
-            return finish(self)
-        finally:
-            slots.draw_whole = patched
+    def drawn(self: Any, slot: int, told: int, sums: Counts) -> None:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(slots, "draw_whole", draw_for(self, slot, sums))
+            release(self, slot, told, sums)
 
-    patch.setattr(SlotReleases, "finish", drawn)
+    patch.setattr(SlotsLocal, "_release", drawn)
 
 
 def servers_share_noise(patch: pytest.MonkeyPatch) -> None:
@@ -133,13 +132,13 @@ def servers_share_noise(patch: pytest.MonkeyPatch) -> None:
         start(self, *given)
         seed["now"] = int.from_bytes(self.incarnation)
 
-    def shared(now: Any) -> Any:
-        rng = np.random.default_rng([seed["now"], now.open.slot])
+    def shared(now: Any, slot: int, sums: Counts) -> Draw:
+        rng = np.random.default_rng([seed["now"], slot])
 
         def draw(source: Any, entries: int, deviation: float) -> Counts:
             return np.rint(deviation * rng.standard_normal(entries)).astype(np.int64)
 
-        return _draw if isinstance(now.source.source, NoNoise) else draw
+        return _draw if isinstance(now.noise.source, NoNoise) else draw
 
     patch.setattr(GlobalNode, "__init__", seeded)
     _drawn_by(patch, shared)
@@ -151,7 +150,7 @@ def later_slots_quieter(patch: pytest.MonkeyPatch) -> None:
     def quieter(source: Any, entries: int, deviation: float) -> Counts:
         return _draw(source, entries, 0.8 * deviation)
 
-    _drawn_by(patch, lambda now: quieter if now.open.slot >= 2 else _draw)
+    _drawn_by(patch, lambda now, slot, sums: quieter if slot >= 2 else _draw)
 
 
 def no_noise_on_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -160,7 +159,7 @@ def no_noise_on_nothing(patch: pytest.MonkeyPatch) -> None:
     def nothing(source: Any, entries: int, deviation: float) -> Counts:
         return 0 * _draw(source, entries, deviation)
 
-    _drawn_by(patch, lambda now: _draw if now.open.total.any() else nothing)
+    _drawn_by(patch, lambda now, slot, sums: _draw if sums.any() else nothing)
 
 
 def relief_upside_down(patch: pytest.MonkeyPatch) -> None:
@@ -270,8 +269,8 @@ BY_WITNESS: list[tuple[Sabotage, Pair]] = [
     (pool_for_all_sources, POOLED),
     (streams_cut_far, POOLED),
     (no_noise_on_nothing, USERS),
-    (counts_without_noise, USERS),
-    (last_type_without_noise, USERS),
+    (count_without_noise, USERS),
+    (mean_without_noise, USERS),
     (constant_without_noise, INTERACTIVE),
     (off_diagonals_without_noise, USERS),
     (tenth_less_noise, USERS),

@@ -37,7 +37,7 @@ def test_a_listener_hears_what_the_wire_shows(pair: Pair) -> None:
 
 BROKEN: list[tuple[Sabotage, Pair, str]] = [
     (ordered_by_rewards, EVENT, "anything, at the broker: facts that differ"),
-    (rewards_counted, USERS, "withdrawn, at the broker: facts that differ"),
+    (rewards_counted, USERS, "removed, at the broker: facts that differ"),
     (one_draw_for_two, EVENT, "real noise, at the broker: correlation of two releases"),
     (one_draw_for_two, USERS, "real noise, at the broker: correlation of two releases"),
     (data_released_twice, EVENT, "worst, at the broker: distance of exact twins"),

@@ -19,7 +19,8 @@ from fclub.privacy.ledger import Ledger, write_ledger
 from fclub.privacy.levels import CDP, PAIRS, Flag
 from fclub.privacy.mechanisms import calibrate
 from fclub.privacy.noise import DiscreteNoise
-from fclub.protocol.plus.private import PrivatePlusConstants, UserFamily
+from fclub.protocol.plus.private import PrivatePlusConstants
+from fclub.protocol.rows.population import PopulationFamily
 from fclub.protocol.seam import Shape
 
 runner = CliRunner()
@@ -28,17 +29,19 @@ runner = CliRunner()
 def test_noise_of_the_default_promise() -> None:
     answer = json.loads(runner.invoke(privacy.app, ["--json"]).stdout)
     family = PrivatePlusConstants().make_family(Shape(10, 1))
-    assert isinstance(family, UserFamily)
+    assert isinstance(family, PopulationFamily)
     assert answer["budget"] == [1.0, 1e-5]
-    assert answer["mu"] == family.slots.mu
+    assert answer["mu"] == family.plan.mu
     assert answer["epsilon_at_1e-5"] <= 1.0
-    assert answer["releases"] == 24
-    assert answer["first_release"]["visits_per_user"] == 2.0
-    assert answer["first_release"]["std"] == pytest.approx(
-        0.5 * 2**0.6 * 24**0.5 / answer["mu"], rel=1e-3
-    )
-    assert answer["last_release"]["visits_per_user"] == pytest.approx(27.1, abs=0.1)
-    assert "contribution" in runner.invoke(privacy.app, []).stdout
+    assert answer["releases"] == 13
+    first, last = answer["first_release"], answer["last_release"]
+    assert first["visits_per_user"] == 0.6
+    assert last["visits_per_user"] == pytest.approx(0.6 * 1.45**12)
+    for release in (first, last):
+        assert release["std"] == pytest.approx(release["clip_norm"] * 13**0.5 / answer["mu"])
+    assert "clip_norm" in runner.invoke(privacy.app, []).stdout
+    few = json.loads(runner.invoke(privacy.app, ["--visits", "10", "--json"]).stdout)
+    assert few["releases"] == 8
     wrong = runner.invoke(privacy.app, ["--unit", "crowd"])
     assert isinstance(wrong.exception, UnknownName)
 

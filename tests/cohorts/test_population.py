@@ -24,7 +24,8 @@ from fclub.protocol.exchanges.slots import Released, SlotsLocal, read_whole
 from fclub.protocol.federation import Federation
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message
-from fclub.protocol.rows.population import PopulationConstants
+from fclub.protocol.plus.private import PrivatePlusConstants
+from fclub.protocol.rows.population import PopulationFamily
 from fclub.protocol.seam import Shape
 
 HALF = float(np.sqrt(0.5))
@@ -75,7 +76,7 @@ class Simulated:
         servers, users, visits, dim = sizes
         everybody = servers * users
         shape = Shape(dim, everybody, HALF, everybody, servers)
-        family = PopulationConstants(visits=float(visits)).make_family(shape)
+        family = PopulationFamily(PrivatePlusConstants(visits=float(visits)), shape)
         self.plan = family.plan
         link = Keeping(family.decode)
         link.told = []

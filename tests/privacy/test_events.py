@@ -37,7 +37,7 @@ def recomputed(told: dict[str, Any]) -> float:
 
 
 def slots() -> Ledger:
-    ledger, plan = Ledger(LEVELS["interactive"], 1.0, DELTA, unit=USER), plan_slots(1.0, DELTA, 80)
+    ledger, plan = Ledger(LEVELS["interactive"], 1.0, DELTA, unit=USER), plan_slots(1.0, DELTA, 80, 24)
     for period in (0, 3):
         ledger.open(f"s/{period}", plan.mechanism, 1.0, period)
         ledger.release(f"s/{period}", 10, 5 + period)

@@ -105,6 +105,11 @@ def test_a_plan_that_cannot_be_kept_is_refused(
         read_plan(path)
 
 
+@pytest.mark.parametrize(("epsilon", "alone"), [(1.0, 8.0), (8.0, 8.0), (12.0, 12.0)])
+def test_what_is_left_alone_is_eight_or_the_budget(epsilon: float, alone: float) -> None:
+    assert some_plan(epsilon=epsilon).epsilon_alone == alone
+
+
 def test_a_missing_plan_says_how_one_is_made(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="fclub plan"):
         read_plan(tmp_path / "plan.json")
@@ -114,4 +119,4 @@ def test_a_plan_needs_members_and_a_delta_that_rounding_leaves() -> None:
     with pytest.raises(InvalidSetting, match="needs members"):
         some_plan(members=0, secure=False)
     with pytest.raises(InvalidSetting, match="delta must be above"):
-        some_plan(epsilon=60.0, epsilon_alone=60.0)
+        some_plan(epsilon=60.0)

@@ -25,41 +25,25 @@ ENTRIES = 275
     epsilon=st.floats(0.05, 12.0),
     delta=st.sampled_from([1e-7, 1e-5, 0.1]),
     releases=st.integers(1, 100),
-    contribution=st.floats(0.01, 100.0),
 )
 def test_all_slots_together_cost_the_budget_and_no_more(
-    epsilon: float, delta: float, releases: int, contribution: float
+    epsilon: float, delta: float, releases: int
 ) -> None:
-    plan = plan_slots(epsilon, delta, ENTRIES, contribution, releases)
-    costs = [plan.most(slot) / plan.noise(slot) for slot in range(releases)]
-    assert compose(costs) == pytest.approx(plan.mu)
+    plan = plan_slots(epsilon, delta, ENTRIES, releases)
+    assert compose([plan.steps / plan.deviation] * releases) == pytest.approx(plan.mu)
     rounding = (1.0 + exp(epsilon)) * releases * ENTRIES / (48.0 * plan.deviation**2)
     assert delta_of(epsilon, plan.mu) + rounding <= delta * (1.0 + 1e-9)
     assert plan.deviation >= COARSEST, "so the lemma on rounded and discrete Gaussians holds"
-    for slot in range(releases):
-        assert plan.steps * plan.step(slot) == pytest.approx(plan.most(slot))
     assert plan.mechanism.charged(releases) / plan.mechanism.std == pytest.approx(plan.mu)
 
 
 def test_what_no_lattice_can_keep_is_refused() -> None:
     with pytest.raises(InvalidSetting, match="delta"):
-        plan_slots(60.0, 1e-5, ENTRIES)
-    with pytest.raises(InvalidSetting, match="contribution"):
-        plan_slots(1.0, 1e-5, ENTRIES, contribution=0.0)
-    largest = plan_slots(37.0, 0.99, 1, releases=1)
+        plan_slots(60.0, 1e-5, ENTRIES, 24)
+    largest = plan_slots(37.0, 0.99, 1, 1)
     assert largest.steps < 2**30
     with pytest.raises(InvalidSetting, match="delta"):
-        plan_slots(41.0, 0.99, 1, releases=1)
-
-
-def test_slots_fall_due_at_public_numbers() -> None:
-    plan = plan_slots(1.0, 1e-5, ENTRIES, releases=4, first=2.0, growth=2.0)
-    assert plan.visits == [2.0, 4.0, 8.0, 16.0]
-    assert [plan.due(0, visits, 10) for visits in (0, 19, 20, 39)] == [None, None, 0, 0]
-    assert plan.due(1, 39, 10) is None
-    assert plan.due(0, 80, 10) == 1, "all but the last two that are due are left out"
-    assert plan.due(3, 80, 10) is None
-    assert plan.due(4, 10**9, 10) is None
+        plan_slots(41.0, 0.99, 1, 1)
 
 
 def test_noise_is_whole_and_has_its_deviation() -> None:
@@ -82,7 +66,7 @@ def fill(ledger: Ledger, plan: SlotPlan, server: str, period: int, releases: int
 
 
 def test_a_period_has_the_whole_budget_and_the_total_is_shown() -> None:
-    plan = plan_slots(1.0, 1e-5, ENTRIES, releases=4)
+    plan = plan_slots(1.0, 1e-5, ENTRIES, 4)
     ledger = books(plan)
     fill(ledger, plan, "a", 0, 4)
     fill(ledger, plan, "b", 0, 2)
@@ -106,7 +90,7 @@ def test_a_period_has_the_whole_budget_and_the_total_is_shown() -> None:
 
 
 def test_books_of_users_are_read_again_as_such(tmp_path: Path) -> None:
-    plan = plan_slots(1.0, 1e-5, ENTRIES, releases=4)
+    plan = plan_slots(1.0, 1e-5, ENTRIES, 4)
     ledger = books(plan)
     fill(ledger, plan, "a", 0, 3)
     write_ledger(ledger, tmp_path / "ledger")

@@ -16,7 +16,7 @@ from fclub.protocol.seam import Place, Shape
 DIM, HALF, USERS = 3, float(np.sqrt(0.5)), 12
 PARAMETERS: dict[str, dict[str, Any]] = {
     "fclub-plus": {"types": 4, "ratio": 1.3},
-    "cdp-fclub-plus": {"few": 5, "types": 4, "ratio": 1.3, "slots": 6},
+    "cdp-fclub-plus": {"unit": "event", "types": 4, "ratio": 1.3},
 }
 
 
@@ -63,10 +63,6 @@ class Alone:
         work = self.server.due()
         if work is not None:
             work()
-        slotted = self.server.slotted
-        slot = None if slotted is None else slotted.due_slot()
-        if slot is not None:
-            slotted.release(slot)
 
     def finish(self) -> None:
         while self.server.busy:
@@ -82,8 +78,6 @@ class Alone:
 
     def visit(self, rounds: int) -> None:
         for t in range(rounds):
-            if self.server.slotted is not None:
-                self.server.slotted.arrive()
             self.observe(t % USERS)
             self.begin()
             self.hub.advance()
@@ -92,8 +86,6 @@ class Alone:
     def work_on(self) -> None:
         """Visits until some work is begun and not done."""
         while not self.server.busy:
-            if self.server.slotted is not None:
-                self.server.slotted.arrive()
             self.observe(int(self.rng.integers(USERS)))
             self.begin()
 
@@ -104,11 +96,6 @@ class Alone:
             and arrays.keys() == others.keys()
             and all(np.array_equal(arrays[key], others[key]) for key in arrays)
         )
-
-    @property
-    def inside(self) -> Any:
-        """The server of types, where it has grown out of one of clusters."""
-        return getattr(self.server, "server", self.server)
 
     def twin_of(self, other: Alone) -> Alone:
         """Continue from the state of another one, which has the same parameters."""

@@ -11,7 +11,6 @@ from tests.protocol.alone import DIM, HALF, USERS, Alone
 from fclub.errors import CannotReplace
 from fclub.protocol.plus import event_local, type_local
 from fclub.protocol.plus.messages import Digest, Share, Shares
-from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.seam import Beginning
 
 LEVELS = ["cdp", "transcript"]
@@ -225,18 +224,6 @@ def test_an_old_store_closes_its_streams_between_two_releases() -> None:
     assert one.server.releases.closed == one.server.observations
     one.finish()
     assert one.server.releases.released.counts.sum() == 0
-
-
-def test_who_grows_meanwhile_releases_whole_users_from_then_on() -> None:
-    one = Alone("cdp-fclub-plus", few=USERS)
-    one.visit(40)
-    one.work_on()
-    one.server.add_user()
-    assert isinstance(one.server.server, TypeLocal)
-    assert one.server.server.in_parts
-    assert not one.server.busy
-    one.visit(60)
-    assert int(one.server.counts.sum()) == one.server.server.observations
 
 
 def test_a_stream_is_paid_for_once_it_was_told() -> None:

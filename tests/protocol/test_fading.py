@@ -22,12 +22,11 @@ from fclub.protocol.plus.type_local import TypeLocal
 from fclub.protocol.seam import Place, Shape
 
 DIM, HALF, HALF_LIFE = 3, float(np.sqrt(0.5)), 6.0
-NAMES = ["fclub-plus", "cdp-fclub-plus"]
 Items = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def started(name: str, users: int = 12, **parameters: Any) -> Any:
-    policy = make_policy(name, types=4, half_life=HALF_LIFE, **parameters)
+def started(users: int = 12, **parameters: Any) -> Any:
+    policy = make_policy("fclub-plus", types=4, half_life=HALF_LIFE, **parameters)
     policy.start(Problem(users, 2, DIM, HALF), np.arange(users) % 2, seed=3)
     return policy
 
@@ -42,17 +41,15 @@ def play(policy: Any, rounds: int, seed: int = 0) -> list[int]:
     return choices
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_few_users_are_served_from_types_too(name: str) -> None:
+def test_few_users_are_served_from_types_too() -> None:
     """A cluster's statistics are one sum, in which nothing can fade."""
-    assert all(isinstance(server, TypeLocal) for server in started(name).servers.values())
+    assert all(isinstance(server, TypeLocal) for server in started().servers.values())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_both_loops_are_equal(name: str) -> None:
+def test_both_loops_are_equal() -> None:
     fast, slow = (
         fclub.simulate(
-            make_policy(name, types=4, half_life=HALF_LIFE),
+            make_policy("fclub-plus", types=4, half_life=HALF_LIFE),
             make_environment("synthetic", users=30, clusters=3, servers=2, dim=4, items=5, drift=0.05),
             600,
             seed=5,
@@ -64,7 +61,7 @@ def test_both_loops_are_equal(name: str) -> None:
 
 
 def test_users_are_served_from_what_is_left_and_all_of_it_is_kept() -> None:
-    policy = started("fclub-plus")
+    policy = started()
     play(policy, 200)
     for server in policy.servers.values():
         assert server.people.serving is server.people.recent
@@ -75,9 +72,8 @@ def test_users_are_served_from_what_is_left_and_all_of_it_is_kept() -> None:
         assert server.users.gram[:, -1, -1] / HALF**2 == pytest.approx(server.counts)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_saved_federation_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Path) -> None:
-    policy = started(name)
+def test_a_saved_federation_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    policy = started()
     play(policy, 200)
     policy.save(tmp_path / "saved.npz")
     restored = fclub.Policy.load(tmp_path / "saved.npz")
@@ -144,6 +140,7 @@ def test_what_was_kept_before_fading_counts_in_full_at_first() -> None:
     assert np.array_equal(plain.users.gram, fading.users.gram)
 
 
-def test_streams_of_one_user_do_not_fade() -> None:
-    with pytest.raises(InvalidSetting, match="half_life needs unit user"):
-        make_policy("cdp-fclub-plus", unit="event", half_life=3.0)
+@pytest.mark.parametrize("unit", ["user", "event"])
+def test_what_is_released_does_not_fade(unit: str) -> None:
+    with pytest.raises(InvalidSetting, match="half_life must be 0"):
+        make_policy("cdp-fclub-plus", unit=unit, half_life=3.0)

@@ -249,7 +249,7 @@ def test_what_a_server_tells_of_itself() -> None:
     assert server.served_by.tolist() == [0, 1, 0, 1, 0]
     assert server.group_of.tolist() == [4, -2, 4, -2, 4]
     assert (server.ids, server.used, server.unanswered, server.streams()) == ([7], 3, False, {})
-    assert (server.outlook.what, server.slotted) == (NOTHING, None)
+    assert server.outlook.what == NOTHING
     assert server.recommend(0, np.eye(DIM)) == 0
     bound = server.bound(0)
     server.observe(0, np.array([1.0, 0.0]), 1.0)

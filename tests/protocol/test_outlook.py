@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from tests.protocol.test_seam import HALF, Live
@@ -13,16 +11,12 @@ from fclub.parameters import Parameter
 from fclub.privacy.noise import SeededNoise
 from fclub.protocol.families import make_family
 from fclub.protocol.link import InProcessLink
-from fclub.protocol.plus.growing import GrowingUsers
-from fclub.protocol.plus.user_local import UserLocal
 from fclub.protocol.seam import (
     CHANGE,
     CLUSTER,
     NOTHING,
     OBSERVATIONS,
     TYPE,
-    USERS,
-    VISITS_PER_USER,
     LocalServer,
     Outlook,
     Place,
@@ -87,60 +81,11 @@ def test_a_server_of_types_waits_for_enough_visits() -> None:
     assert sum(one.weight or 0.0 for one in types) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "what"),
-    [
-        ("fclub-plus", {}, NOTHING),
-        ("cdp-fclub-plus", {"few": 64}, USERS),
-        ("cdp-fclub-plus", {"few": 0}, NOTHING),
-    ],
-)
-def test_a_server_that_shares_nothing_says_so(name: str, parameters: dict[str, Any], what: str) -> None:
-    server = local(name, share=False, **parameters)
+@pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
+def test_a_server_that_shares_nothing_says_so(name: str) -> None:
+    server = local(name, share=False)
     visit(server, 0)
-    assert server.outlook.what == what
-
-
-def test_few_users_keep_to_themselves_and_many_wait_for_slots() -> None:
-    server = local("cdp-fclub-plus", few=2, slots=2)
-    assert isinstance(server, GrowingUsers)
-    assert server.outlook == Outlook(USERS, 0, 3, releases=2)
-    for row in range(3):
-        visit(server, row)
-        server.arrive()
-    assert server.outlook == Outlook(VISITS_PER_USER, 1.0, 2.0, 0, 2)
-    for _ in range(5):
-        server.arrive()
-    server.release(0)
-    assert server.outlook.used == 1
-    server.release(1)
-    assert server.outlook == Outlook(VISITS_PER_USER, 8 / 3, None, 2, 2)
-
-
-def test_a_server_alone_says_so_where_everybody_is_served_from_releases() -> None:
-    server = local("cdp-fclub-plus", level="interactive", share=False)
-    assert isinstance(server, UserLocal)
     assert server.outlook == Outlook(NOTHING)
-
-
-def test_the_global_server_numbers_types_as_local_servers_do() -> None:
-    family = make_family("cdp-fclub-plus", SHAPE, {"few": 0, "types": 4})
-    link, rng = InProcessLink(family.decode), np.random.default_rng(0)
-    place = Place("s", link.uplink(0), SeededNoise(rng), family.ledger(seeded=True), rng)
-    server = family.local_server(place, family.users(0), live=True)
-    hub = family.global_server([], link)
-    link.connect(hub, {0: server})
-    hub.invite(1)
-    for row in (0, 1, 0, 1):
-        visit(server, row)
-        server.slotted.arrive()
-    assert hub.paid_by(0) == 0.0
-    server.slotted.release(0)
-    hub.advance()
-    assert hub.paid_by(0) == pytest.approx(1 / 24)
-    assert [(one.number, one.kind) for one in hub.overview()] == [(k, TYPE) for k in range(4)]
-    assert sum(one.weight or 0.0 for one in hub.overview()) == pytest.approx(1.0)
-    assert all(0.0 <= (one.known or 0.0) <= 1.0 for one in hub.overview())
 
 
 @pytest.mark.parametrize("name", ["fclub-dc", "fclub-plus", "cdp-homo"])

@@ -6,27 +6,22 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from tests.protocol.alone import HALF, PARAMETERS, USERS, Alone
+from tests.protocol.alone import HALF, USERS, Alone
 
 from fclub.core.plus.type_sums import VISITS
-from fclub.protocol.plus import type_local, user_local
+from fclub.protocol.plus import type_local
 from fclub.protocol.plus.split_messages import TypeDigest, TypeNews
-from fclub.protocol.plus.type_messages import Release
 from fclub.protocol.seam import Beginning
-
-NAMES = list(PARAMETERS)
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (type_local, user_local):
-        monkeypatch.setattr(module, "PART", 5)
+    monkeypatch.setattr(type_local, "PART", 5)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_parts_give_the_same_bits_as_all_at_once(name: str) -> None:
+def test_parts_give_the_same_bits_as_all_at_once() -> None:
     """Both servers send the same bytes, too."""
-    one, other = Alone(name), Alone(name, in_parts=False)
+    one, other = Alone("fclub-plus"), Alone("fclub-plus", in_parts=False)
     for alone in (one, other):
         alone.visit(150)
     assert one.same_as(other)
@@ -44,27 +39,25 @@ def test_who_visits_between_two_parts_counts_in_the_later_one() -> None:
     alone.observe(USERS - 1)
     assert alone.server.due() is None, "users are being added up"
     alone.finish()
-    assert alone.inside.sums.scalars[VISITS] == alone.inside.observations - 1
+    assert alone.server.sums.scalars[VISITS] == alone.server.observations - 1
     assert alone.server.waiting == 1
 
 
 @pytest.mark.parametrize("parts", range(8))
-@pytest.mark.parametrize("name", NAMES)
-def test_a_server_is_restored_between_any_two_parts(name: str, parts: int) -> None:
-    first = Alone(name)
+def test_a_server_is_restored_between_any_two_parts(parts: int) -> None:
+    first = Alone("fclub-plus")
     first.visit(30)
     first.work_on()
     first.do_parts(parts)
-    second = Alone(name).twin_of(first)
+    second = Alone("fclub-plus").twin_of(first)
     for alone in (first, second):
         alone.finish()
         alone.visit(60)
     assert first.same_as(second)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_user_who_is_forgotten_meanwhile_is_in_no_sum(name: str) -> None:
-    alone, never = Alone(name), Alone(name)
+def test_a_user_who_is_forgotten_meanwhile_is_in_no_sum() -> None:
+    alone, never = Alone("fclub-plus"), Alone("fclub-plus")
     for one in (alone, never):
         one.visit(36)
     alone.work_on()
@@ -74,17 +67,13 @@ def test_a_user_who_is_forgotten_meanwhile_is_in_no_sum(name: str) -> None:
     taken = alone.server.part()
     taken()
     alone.finish()
-    assert not alone.inside.users.gram[0].any()
-    assert int(alone.server.counts.sum()) == alone.inside.observations
-    told = [message for message in alone.link.sent if isinstance(message, Release)]
-    if told:
-        assert told[-1].users == USERS
+    assert not alone.server.users.gram[0].any()
+    assert int(alone.server.counts.sum()) == alone.server.observations
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_reward_is_replaced_while_users_are_added_up(name: str) -> None:
+def test_a_reward_is_replaced_while_users_are_added_up() -> None:
     """Before or after a user's part: what is added up next has it."""
-    one, other = Alone(name), Alone(name)
+    one, other = Alone("fclub-plus"), Alone("fclub-plus")
     x = np.array([0.1, 0.2, HALF])
     for each in (one, other):
         each.visit(30)
@@ -108,7 +97,7 @@ def test_who_may_not_tell_any_more_moves_alone() -> None:
     alone.server.pause()
     alone.finish()
     assert len(alone.link.sent) == told
-    assert alone.inside.step == type_local.EXCHANGES
+    assert alone.server.step == type_local.EXCHANGES
     alone.server.go_on()
     assert not alone.server.busy, "the next phase tells"
 
@@ -120,10 +109,10 @@ def test_after_no_answer_it_moves_alone_first() -> None:
     alone.work_on()
     alone.finish()
     assert alone.server.unanswered
-    phase = alone.inside.phase
+    phase = alone.server.phase
     alone.work_on()
     alone.finish()
-    assert alone.inside.phase > phase
+    assert alone.server.phase > phase
     digests = [message for message in alone.link.sent if isinstance(message, TypeDigest)]
     assert [digest.step for digest in digests[-2:]] == [0, 0]
     assert alone.server.unanswered
@@ -156,42 +145,7 @@ def test_what_is_owed_is_sent_once_both_sides_agree() -> None:
     alone.server.begin(Beginning(global_lost=True))
     assert alone.server.busy, "it was not paused"
     alone.finish()
-    assert not alone.inside.owing
-
-
-def test_a_slot_waits_until_it_may_leave() -> None:
-    alone = Alone("cdp-fclub-plus")
-    alone.visit(10)
-    while alone.inside.slots.open is None:
-        alone.finish()
-        alone.work_on()
-    told = len(alone.link.sent)
-    assert alone.server.slotted.due_slot() is None, "one is being computed"
-    alone.server.pause()
-    alone.finish()
-    assert len(alone.link.sent) == told
-    assert alone.inside.slots.whole
-    alone.server.go_on()
-    alone.finish()
-    assert isinstance(alone.link.sent[-1], Release)
-
-
-@pytest.mark.parametrize("end", ["session", "period"])
-def test_a_slot_is_lost_with_its_session_or_period(end: str) -> None:
-    alone = Alone("cdp-fclub-plus")
-    while not alone.server.slotted.used:
-        alone.finish()
-        alone.work_on()
-    slots, told = alone.inside.slots, len(alone.link.sent)
-    alone.server.part()()
-    if end == "session":
-        alone.server.begin(Beginning())
-    else:
-        alone.server.forgo(1 << 20)
-    assert slots.open is None
-    alone.finish()
-    assert len(alone.link.sent) == told
-    assert slots.following == (1 if end == "session" else 0)
+    assert not alone.server.owing
 
 
 def with_a_late_answer() -> tuple[Alone, TypeNews]:
@@ -232,15 +186,11 @@ def test_a_server_that_shares_nothing_learns_in_parts_too() -> None:
     assert one.same_as(other)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_arrays_by_user_change_only_with_their_user(name: str) -> None:
-    alone = Alone(name)
-    if name == "cdp-fclub-plus":
-        alone = Alone(name, period=10.0)
-        alone.server.forgo(1 << 20)
+def test_arrays_by_user_change_only_with_their_user() -> None:
+    alone = Alone("fclub-plus")
     alone.visit(40)
     names, before = alone.server.by_user, deepcopy(alone.server.state()[0])
-    assert len(names) == (4 if name == "fclub-plus" else 8)
+    assert len(names) == 4
     alone.observe(7)
     alone.server.due()
     after = alone.server.state()[0]
@@ -248,5 +198,3 @@ def test_arrays_by_user_change_only_with_their_user(name: str) -> None:
         assert len(after[key]) == USERS
         rows = {row for row in range(USERS) if not np.array_equal(before[key][row], after[key][row])}
         assert rows <= {7}
-    silent = Alone("cdp-fclub-plus", few=USERS)
-    assert len(silent.server.by_user) == 4

@@ -30,7 +30,8 @@ from fclub.protocol.interfaces.exchange import Beginning, Moment
 from fclub.protocol.learners.population import PopulationLearner
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, encode
-from fclub.protocol.rows.population import PopulationConstants, PopulationFamily
+from fclub.protocol.plus.private import PrivatePlusConstants
+from fclub.protocol.rows.population import PopulationFamily
 from fclub.protocol.seam import NOTHING, TIME, Place, Shape
 
 DIM, HALF, SERVERS, EACH = 3, float(np.sqrt(0.5)), 4, 5
@@ -54,7 +55,7 @@ class Recording(InProcessLink):
 
 def family(members: int = SERVERS, **parameters: Any) -> PopulationFamily:
     shape = Shape(DIM, USERS, HALF, USERS, members)
-    return PopulationConstants(**({"visits": 4.0} | parameters)).make_family(shape)
+    return PopulationFamily(PrivatePlusConstants(**({"visits": 4.0} | parameters)), shape)
 
 
 def federation(sizes: list[int] | None = None, **parameters: Any) -> tuple[Federation, Recording]:
@@ -226,7 +227,7 @@ def test_estimates_are_of_rewards_as_they_are() -> None:
     made = family()
     learner = PopulationLearner(made.users(1).users, made.model, made.domain, True, 1.0)
     assert learner.theta()[0] @ np.array([0.0, 0.0, HALF]) == pytest.approx(0.5)
-    plain = PopulationConstants().make_family(Shape(DIM, 1, None, 1, 1))
+    plain = PopulationFamily(PrivatePlusConstants(), Shape(DIM, 1, None, 1, 1))
     bare = PopulationLearner(plain.users(1).users, plain.model, plain.domain, True, 1.0)
     assert not bare.theta().any()
 
@@ -447,8 +448,8 @@ def clocked(**told: Any) -> PopulationFamily:
     """A live family with three slots of 100 seconds, and noise per server."""
     given = {"epsilon": 1.0, "delta": 1e-5, "dim": DIM, "users": USERS, "members": 2, "secure": False}
     plan = make_plan(visits=(1.0, 2.0, 3.0), seconds_per_visit=1000.0, window=100.0, **(given | told))
-    return PopulationConstants(plan=plan.encode().decode()).make_family(
-        Shape(DIM, USERS, HALF, live=True)
+    return PopulationFamily(
+        PrivatePlusConstants(plan=plan.encode().decode()), Shape(DIM, USERS, HALF, live=True)
     )
 
 
@@ -595,7 +596,7 @@ def test_the_global_server_closes_slots_by_its_own_clock_and_tells_newcomers() -
 
 
 def test_live_servers_without_a_plan_serve_alone() -> None:
-    made = PopulationConstants().make_family(Shape(DIM, USERS, HALF, live=True))
+    made = PopulationFamily(PrivatePlusConstants(), Shape(DIM, USERS, HALF, live=True))
     local, link = server_of(made)
     assert at(local, 10.0**10) == 0
     assert not link.sent

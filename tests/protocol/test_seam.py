@@ -26,8 +26,8 @@ QUICK: dict[str, dict[str, Parameter]] = {
     "cdp-fclub-plus": SOON | {"unit": "event", "level": "cdp"},
     "cdp-homo": SOON,
 }
-COUNTED = [name for name, preset in FAMILIES.items() if preset.switches["trigger"] != "plan"]
-"""Whose servers release by their own numbers; those with a plan do so by the clock."""
+COUNTED = list(FAMILIES)
+"""As above their servers release by their own numbers; those with a plan do so by the clock."""
 
 PRIVATE = [name for name, preset in FAMILIES.items() if preset.switches["noise"] != "none"]
 
@@ -76,30 +76,6 @@ class Live:
                 work()
             self.hub.advance()
         return choices
-
-
-@pytest.mark.parametrize("name", COUNTED)
-def test_servers_of_events_have_no_slots(name: str) -> None:
-    live = Live(name)
-    place = Place("0", live.link.uplink(0), NoNoise(), live.ledger, np.random.default_rng(0))
-    family = live.family
-    simulated = family.local_server(place, family.users(3), live=False)
-    assert [server.slotted for server in (*live.locals, simulated)] == [None] * 3
-
-
-def test_servers_of_whole_users_have_slots() -> None:
-    family = make_family("cdp-fclub-plus", SHAPE, {"level": "interactive"})
-    link = Recording(family)
-    place = Place("0", link.uplink(0), NoNoise(), family.ledger(True), np.random.default_rng(0))
-    server = family.local_server(place, family.users(0), live=True)
-    assert server.slotted is not None
-
-
-def test_servers_of_types_have_no_slots() -> None:
-    family = make_family("fclub-plus", SHAPE, {})
-    link = Recording(family)
-    place = Place("0", link.uplink(0), NoNoise(), family.ledger(True), np.random.default_rng(0))
-    assert family.local_server(place, family.users(3), live=False).slotted is None
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -205,7 +181,7 @@ def lone_server(name: str, parameters: dict[str, Parameter]) -> LocalServer:
 
 
 ROWS = [(name, QUICK.get(name, {})) for name in COUNTED]
-ROWS += [("cdp-fclub-plus", {}), ("cdp-fclub-plus", {"few": 1})]
+ROWS += [("cdp-fclub-plus", {})]
 
 
 @pytest.mark.parametrize(("name", "parameters"), ROWS)
@@ -234,11 +210,9 @@ def test_another_reward_takes_the_place_of_an_assumed_one(
 @pytest.mark.parametrize("name", [n for n, preset in FAMILIES.items() if "centre" in preset.defaults])
 def test_an_estimate_is_of_rewards_as_they_are(name: str, constant: float | None) -> None:
     """Whether or not they were centred to be learned from."""
-    named = "exploration" if "exploration" in FAMILIES[name].defaults else "type_exploration"
-    family = make_family(name, Shape(DIM, 8, constant), {named: 0.0})
-    place = Place(
-        "0", InProcessLink(family.decode).uplink(0), NoNoise(), None, np.random.default_rng(0)
-    )
+    family = make_family(name, Shape(DIM, 8, constant), {})
+    link, rng = InProcessLink(family.decode), np.random.default_rng(0)
+    place = Place("0", link.uplink(0), NoNoise(), family.ledger(True), rng)
     server = family.local_server(place, family.users(1), live=False)
     rng = np.random.default_rng(1)
     for _ in range(300):
@@ -249,7 +223,7 @@ def test_an_estimate_is_of_rewards_as_they_are(name: str, constant: float | None
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_clocks_tell_the_same_time_after_a_save(name: str) -> None:
-    family = make_family(name, SHAPE, {})
+    family = make_family(name, SHAPE, QUICK.get(name, {}))
     clock, again = family.clock(), family.clock()
     started = [t for t in range(500) if clock.advance(t)]
     assert len(started) == clock.phase > 5
@@ -259,11 +233,12 @@ def test_clocks_tell_the_same_time_after_a_save(name: str) -> None:
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_a_fingerprint_is_of_the_shape_and_the_constants(name: str) -> None:
-    mark = json.dumps(make_family(name, SHAPE, {}).fingerprint())
-    assert mark == json.dumps(make_family(name, SHAPE, {}).fingerprint())
+    quick = QUICK.get(name, {})
+    mark = json.dumps(make_family(name, SHAPE, quick).fingerprint())
+    assert mark == json.dumps(make_family(name, SHAPE, quick).fingerprint())
     others: dict[str, Parameter] = {"ridge": 3.0, "variance": 0.2, "types": 7}
     other = dict([next((k, v) for k, v in others.items() if k in FAMILIES[name].defaults)])
-    assert mark != json.dumps(make_family(name, SHAPE, other).fingerprint())
+    assert mark != json.dumps(make_family(name, SHAPE, quick | other).fingerprint())
 
 
 @pytest.mark.parametrize("name", COUNTED)

@@ -11,8 +11,6 @@ import pytest
 
 from fclub.core.types import Vector
 from fclub.errors import InvalidMessage
-from fclub.privacy.ledger import Ledger
-from fclub.privacy.levels import TRANSCRIPT
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.exchanges.streams import Others
 from fclub.protocol.families import FAMILIES, make_family
@@ -20,7 +18,6 @@ from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, write_id
 from fclub.protocol.plus.event_global import FROZEN
 from fclub.protocol.plus.messages import Digest, Shares
-from fclub.protocol.plus.slots import PERIOD
 from fclub.protocol.plus.split_messages import TypeNews, read_told
 from fclub.protocol.seam import Beginning, GlobalServer, LocalServer, Place, Shape
 
@@ -34,8 +31,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 NEW, OLD, LOST = Beginning(local_new=True), Beginning(local_old=True), Beginning(global_lost=True)
 STREAMS = ["cdp-fclub-plus", "cdp-homo"]
 
-COUNTED = [name for name, preset in FAMILIES.items() if preset.switches["trigger"] != "plan"]
-"""Whose servers release by their own numbers; those with a plan do so by the clock."""
+COUNTED = list(FAMILIES)
+"""As above their servers release by their own numbers; those with a plan do so by the clock."""
 
 
 class Wire(InProcessLink):
@@ -325,140 +322,3 @@ def test_a_report_that_was_asked_for_meanwhile_comes_afterwards() -> None:
     assert pair.hub.used_by(0) == 0
     pair.locals[0].go_on()
     assert pair.hub.used_by(0) == 1
-
-
-class Users(Pair):
-    """Servers of whole users: the caller says when a slot may be used."""
-
-    def __init__(self) -> None:
-        super().__init__("cdp-fclub-plus", unit="user", level="transcript", types=4, delta=1e-5, few=4)
-
-    @property
-    def server(self) -> Any:
-        return self.locals[0]
-
-    def arrive(self, visits: int, users: int = 6) -> int | None:
-        """The slot that is due after so many visits of server 0."""
-        for _ in range(visits):
-            self.server.arrive()
-            self.visit(1, servers=(0,), users=users)
-        slot: int | None = self.server.due_slot()
-        return slot
-
-    def release(self, slot: int | None) -> None:
-        assert slot is not None
-        self.server.release(slot)
-        self.hub.advance()
-
-
-def test_slots_that_either_side_knows_to_be_used_are_used() -> None:
-    pair = Users()
-    assert pair.server.unfinished == 0
-    slot = pair.arrive(60)
-    assert slot is not None
-    number = pair.server.slot_number(slot)
-    pair.release(slot)
-    assert pair.server.unfinished == 0
-    assert pair.server.used == pair.hub.used_by(0) == number
-    pair.locals[0] = pair.local(0)
-    pair.connect()
-    pair.begin(0, OLD)
-    pair.server.forgo(number - 1)
-    assert pair.server.used == number, "told before it has grown"
-    later = pair.arrive(60)
-    assert pair.server.used == number
-    assert later is None or pair.server.slot_number(later) > number
-    pair.server.forgo(number + 1)
-    assert pair.server.used == number + 1
-    pair.reload()
-    assert (pair.server.used, pair.hub.used_by(0)) == (number + 1, number)
-
-
-def test_a_period_that_has_begun_elsewhere_begins_here() -> None:
-    pair = Users()
-    pair.arrive(60)
-    pair.server.forgo(PERIOD * 3 + 2)
-    assert pair.server.used == PERIOD * 3 + 2
-    pair.server.forgo(PERIOD * 2)
-    assert pair.server.used == PERIOD * 3 + 2
-
-
-@pytest.mark.parametrize("few", [True, False])
-@pytest.mark.parametrize("sure", [True, False])
-def test_where_grants_are_lost_only_a_process_that_ran_before_goes_on(few: bool, sure: bool) -> None:
-    pair = Users()
-    pair.arrive(3 if few else 60, users=2 if few else 6)
-    pair.begin(0, Beginning(global_lost=True, sure=sure))
-    assert (pair.arrive(200) is not None) == sure
-
-
-def test_a_server_that_keeps_to_itself_has_no_slots_to_give_up() -> None:
-    alone = Pair(
-        "cdp-fclub-plus", unit="user", level="transcript", types=4, delta=1e-5, share=False, few=4
-    )
-    alone.visit(10, users=6)
-    server: Any = alone.locals[0]
-    server.forgo(5)
-    alone.begin(0, LOST)
-    assert server.used == server.unfinished == 0
-
-
-def test_slots_that_a_lost_copy_may_have_used_are_charged() -> None:
-    """The ledger of a store that was put back has not heard of them."""
-    pair = Users()
-    slot = pair.arrive(60)
-    pair.release(slot)
-    ledger = pair.server.grown.slots.ledger
-    (before,) = (stream.sequence for stream in ledger.streams.values())
-    used, spent = pair.server.used, ledger.mu
-    pair.server.forgo(used + 2)
-    (after,) = (stream.sequence for stream in ledger.streams.values())
-    assert after == before + 2
-    assert ledger.mu == pytest.approx(spent * ((before + 2) / before) ** 0.5)
-    pair.server.forgo(used)
-    assert [stream.sequence for stream in ledger.streams.values()] == [after]
-
-
-@pytest.mark.parametrize("left", [True, False])
-def test_a_slot_that_was_being_computed_is_charged_if_another_copy_has_sent_it(left: bool) -> None:
-    """The store was copied while its server added users up; the global server says what has left."""
-    pair = Users()
-    slot = pair.arrive(60)
-    assert slot is not None
-    pair.server.in_parts = True
-    pair.server.release(slot)
-    number, slots = pair.server.slot_number(slot), pair.server.grown.slots
-    assert pair.server.used == number - 1, "it has not left"
-    assert pair.server.unfinished == number
-    pair.begin(0, Beginning(local_old=True, used=number if left else number - 1))
-    assert pair.server.used == (number if left else number - 1)
-    assert [stream.sequence for stream in slots.ledger.streams.values()] == ([1] if left else [])
-    assert (pair.server.due_slot() == slot) is not left
-
-
-def test_to_give_up_later_slots_gives_up_the_one_that_is_being_computed() -> None:
-    """It would come back with the next session, below others that were charged."""
-    pair = Users()
-    slot = pair.arrive(60)
-    assert slot is not None
-    pair.server.in_parts = True
-    pair.server.release(slot)
-    slots = pair.server.grown.slots
-    end = pair.server.period_end(0.0)
-    pair.server.forgo(end)
-    assert (pair.server.used, slots.open, slots.following) == (end, None, slots.plan.releases)
-    (stream,) = slots.ledger.streams.values()
-    assert stream.sequence == slots.plan.releases - slot
-    pair.begin(0, OLD)
-    assert (pair.server.used, pair.server.due_slot()) == (end, None)
-    assert stream.sequence == slots.plan.releases - slot
-
-
-def test_where_the_budget_has_no_room_for_a_period_nothing_can_have_been_used_in_it() -> None:
-    pair = Users()
-    pair.arrive(60)
-    slots = pair.server.grown.slots
-    slots.ledger = Ledger(TRANSCRIPT, 1e-3, 1e-9, unit="user")
-    pair.server.forgo(pair.server.used + 2)
-    assert slots.ledger.streams == {}
-    assert pair.server.due_slot() is None

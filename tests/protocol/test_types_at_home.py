@@ -23,8 +23,9 @@ from fclub.protocol.messages import Message
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.family import adaptive_rules
 from fclub.protocol.plus.people import Crowd
+from fclub.protocol.plus.private import PrivatePlusConstants
 from fclub.protocol.plus.split_local import SplitLocal
-from fclub.protocol.rows.population import MOST_TYPES, PopulationConstants, PopulationFamily
+from fclub.protocol.rows.population import PopulationFamily
 from fclub.protocol.seam import TYPE, Place, Shape
 from fclub.protocol.servers import LocalServer
 
@@ -48,7 +49,8 @@ class Recording(InProcessLink):
 
 def family(live: bool = False, **parameters: Any) -> PopulationFamily:
     shape = Shape(DIM, USERS, HALF, USERS, len(SIZES), live)
-    return PopulationConstants(**({"visits": 9.0} | parameters)).make_family(shape)
+    constants = PrivatePlusConstants(**({"visits": 9.0} | parameters))
+    return PopulationFamily(constants, shape)
 
 
 def federation(border: Border | None = ALWAYS, **parameters: Any) -> tuple[Federation, Recording]:
@@ -123,7 +125,7 @@ def test_without_others_there_is_no_border() -> None:
         assert (local.learner.border is None) == bool(parameters)
         live: Any = family(live=True).local_server(place, made.users(3), live=True)
         assert live.learner.border is None, "there is no plan"
-    single = PopulationConstants().make_family(Shape(DIM, 5, HALF, 5, 1))
+    single = PopulationFamily(PrivatePlusConstants(), Shape(DIM, 5, HALF, 5, 1))
     alone: Any = single.local_server(place, single.users(5), live=False)
     assert alone.learner.border is None
 
@@ -142,7 +144,7 @@ def test_at_interactive_there_are_no_types_whatever_the_size() -> None:
 
 def test_alone_it_is_a_server_of_types_that_shares_nothing() -> None:
     running, link = federation(None, share=False)
-    rules = adaptive_rules(MOST_TYPES, DIM)
+    rules = adaptive_rules(PrivatePlusConstants().types, DIM)
     plain = SplitLocal(
         Crowd.zeros(SIZES[0], DIM), rules, 1.0, False, running.family.domain, link.uplink(0)
     )

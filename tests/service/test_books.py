@@ -16,6 +16,7 @@ from fclub.cli.privacy import app
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidFile, InvalidMessage, PrivacyError, UnknownName
 from fclub.privacy.ledger import ReleaseEvent
+from fclub.privacy.plan import make_plan
 from fclub.protocol.messages import PhaseStart
 from fclub.service.http.local_app import privacy_view
 from fclub.service.link.channel import GLOBAL
@@ -207,13 +208,18 @@ def test_health_metrics_and_privacy_say_that_the_budget_is_used_up(tmp_path: Pat
     assert spent[0][0] == pytest.approx(view["spent"][0]["epsilon"])
 
 
-def test_a_server_that_has_used_all_releases_of_its_period_says_so(tmp_path: Path) -> None:
-    model = Model(dim=DIM, parameters={"few": 1, "types": 2, "slots": 2})
+def test_a_server_whose_plan_is_over_says_so(tmp_path: Path) -> None:
+    """What an earlier process may have sent is charged, all of it."""
+    plan = make_plan(
+        epsilon=1.0, delta=1e-5, dim=DIM, users=3, members=1, visits=(1.0, 2.0), secure=False, start=1e9
+    )
+    model = Model(dim=DIM, parameters={"plan": plan.encode().decode()})
     application, runner = local_app(local_settings(tmp_path, model=model))
     with serving(application) as client:
-        assert not client.get("/healthz").json()["privacy_exhausted"]
         while not client.get("/healthz").json()["privacy_exhausted"]:
             visit(client, 3)
+        (spent, *_) = client.get("/v1/privacy").json()["spent"]
+        assert spent["epsilon"] == pytest.approx(1.0, rel=1e-3)
         assert client.get("/v1/privacy").json()["exhausted"]
         assert "fclub_privacy_exhausted 1.0" in client.get("/metrics").text
     assert any("nothing more is released" in event["event"] for event in runner.monitor.recent)

@@ -25,7 +25,7 @@ SECONDS = 20
 
 def federation(path: Path, environment: Synthetic, plan: Plan, noise: Kept | None = None) -> Pump:
     found(path, plan.members)
-    model = model_of(environment, "cdp-population", plan=plan.encode().decode())
+    model = model_of(environment, "cdp-fclub-plus", plan=plan.encode().decode())
     pump = Pump(path, model, plan.members, noise)
     register(pump, environment)
     pump.run()
@@ -221,7 +221,7 @@ def test_a_restored_store_joins_no_slot_again(tmp_path: Path) -> None:
 def test_a_secure_plan_needs_an_identity_and_a_list(tmp_path: Path) -> None:
     plan, environment = a_plan(3, 9, secure=True), world(3, 9)
     found(tmp_path, 3)
-    model = model_of(environment, "cdp-population", plan=plan.encode().decode())
+    model = model_of(environment, "cdp-fclub-plus", plan=plan.encode().decode())
     members, other = str(tmp_path / "members.json"), str(tmp_path / "s1.key")
     for given, says in (
         (Secure(), "secure.members"),

@@ -23,6 +23,7 @@ from fclub.environments.world import HALF
 from fclub.parameters import Parameter
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import DiscreteNoise
+from fclub.privacy.plan import make_plan
 from fclub.service.dashboard.recorder import History, compare
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.fleet import Server
@@ -202,7 +203,7 @@ def test_nothing_is_spent_before_anything_has_left(tmp_path: Path) -> None:
     assert [spent["share"] for spent in shown["privacy"]["servers"].values()] == [0.0, 0.0]
     assert own["privacy"]["server"]["share"] == 0.0
     assert own["messages"] == 0
-    assert "a server of up to 64 users keeps to itself. It has 4." in own["next"]
+    assert "this server has no plan" in own["next"]
     assert "all data of one user and covers all messages, for ever." in own["privacy"]["covers"]
     assert shown["notes"] == [{"good": True, "text": "All 2 local servers are heard and trusted."}]
     assert own["notes"][0]["good"]
@@ -210,25 +211,35 @@ def test_nothing_is_spent_before_anything_has_left(tmp_path: Path) -> None:
 
 
 def test_pages_and_answers_number_clusters_alike(tmp_path: Path) -> None:
-    parameters: dict[str, Parameter] = {"few": 2, "types": 6}
+    """One population for all users of all servers."""
+    plan = make_plan(
+        epsilon=1.0,
+        delta=1e-5,
+        dim=10,
+        users=8,
+        members=2,
+        visits=(1.0, 2.0, 3.0),
+        secure=False,
+        start=1000.0,
+        seconds_per_visit=60.0,
+    )
+    parameters: dict[str, Parameter] = {"plan": plan.encode().decode()}
     model = Model(policy="cdp-fclub-plus", dim=10, constant=HALF, parameters=parameters)
     pump = Pump(tmp_path, model, servers=2, noise=DiscreteNoise())
     play(pump, 80)
+    assert GlobalView(pump.hub, pump.model).state()["groups"] == []
+    pump.tick(plan.begins[0])
+    pump.tick(plan.ends[0])
     state = GlobalView(pump.hub, pump.model).state()
-    assert [(group["number"], group["kind"]) for group in state["groups"]] == [
-        (k, "type") for k in range(6)
-    ]
+    assert [(group["number"], group["kind"]) for group in state["groups"]] == [(0, "cluster")]
     spent = state["privacy"]["servers"]
     for name, node in pump.locals.items():
         local = LocalView(node, pump.model, Monitor("local")).state()
-        known = {group["number"] for group in state["groups"]}
-        assert {one["group"] for one in local["clusters"]} <= known
+        assert [one["group"] for one in local["clusters"]] == [0]
         assert 0.0 < local["privacy"]["server"]["share"] <= spent[name]["share"] + 1e-9 < 1.0
-        assert "visits on average" in local["next"]
-        for row in range(len(node.rows)):
-            served = local["clusters"][int(node.server.served_by[row])]
-            assert served["users"] > 0
-    assert GlobalView(pump.hub, pump.model).changes() == [], "types are not merged"
+        assert "Slot 2 of 3 of the plan is on" in local["next"]
+        assert local["clusters"][0]["users"] == len(node.rows)
+    assert GlobalView(pump.hub, pump.model).changes() == [], "nothing is merged"
     pump.close()
 
 

@@ -35,12 +35,9 @@ LOCAL: list[tuple[Entry, str, bytes]] = [
     (local_node.FromGlobal(b"payload"), GLOBAL, b"payload"),
     (local_node.Pause(), "", b""),
     (local_node.Agree(), GLOBAL, b""),
-    (local_node.Begin(OFFER, True), GLOBAL, msgspec.msgpack.encode((OFFER, True))),
+    (local_node.Begin(OFFER), GLOBAL, msgspec.msgpack.encode(OFFER)),
     (local_node.Tick(Moment(5.0, 2.0)), "", struct.pack("<dd", 5.0, 2.0)),
     (local_node.Sent(3), "", b"3"),
-    (local_node.Visit(), "", b""),
-    (local_node.Release(5), "", b"5"),
-    (local_node.Forgo(6), "", b"6"),
 ]
 HUB: list[tuple[Entry, str, bytes]] = [
     (global_node.FromLocal(("s1", b"payload")), "s1", b"payload"),
@@ -73,26 +70,17 @@ def test_what_is_read_is_what_was_written(
 
 
 def test_a_time_that_calls_for_nothing_is_not_in_a_log(tmp_path: Path) -> None:
-    node = open_node(local_settings(tmp_path, model=Model(policy="cdp-population", dim=DIM)))
+    node = open_node(local_settings(tmp_path, model=Model(policy="cdp-fclub-plus", dim=DIM)))
     with pytest.raises(InvalidFile, match="a time that calls for nothing"):
         local_node.Tick(Moment(5.0, 2.0)).apply(node)
     node.store.close()
     settings = GlobalSettings(
-        model=Model(policy="cdp-population", dim=DIM), store=str(tmp_path / "global.db"), servers=["s"]
+        model=Model(policy="cdp-fclub-plus", dim=DIM), store=str(tmp_path / "global.db"), servers=["s"]
     )
     hub = open_global(settings)
     with pytest.raises(InvalidFile, match="a time that calls for nothing"):
         global_node.Tick(5.0).apply(hub)
     hub.store.close()
-
-
-@pytest.mark.parametrize("entry", [local_node.Visit(), local_node.Release(1), local_node.Forgo(1)])
-def test_entries_about_slots_need_a_server_that_has_them(tmp_path: Path, entry: Entry) -> None:
-    settings = local_settings(tmp_path, model=Model(policy="fclub-dc", dim=DIM))
-    node = open_node(settings)
-    with pytest.raises(InvalidFile, match="slots"):
-        entry.apply(node)
-    node.store.close()
 
 
 def test_entries_about_secure_sums_need_a_server_that_has_them(tmp_path: Path) -> None:

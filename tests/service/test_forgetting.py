@@ -31,7 +31,7 @@ from .conftest import DIM, TOKEN, local_settings, offer, serving
 NAME = "Ada-Lovelace-1815"
 POLICIES: dict[str, dict[str, Parameter]] = {
     "cdp-fclub-plus": {"first_release": 10, "release_ratio": 1.5, "unit": "event"},
-    "cdp-fclub-plus by user": {"unit": "user", "few": 3},
+    "cdp-fclub-plus by user": {"unit": "user"},
     "fclub-plus": {},
     "cdp-homo": {"first_release": 10, "release_ratio": 1.5},
 }

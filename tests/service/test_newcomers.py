@@ -41,11 +41,15 @@ def regrets(pump: Pump, environment: Synthetic, users: set[int], rounds: int) ->
     return lost
 
 
-@pytest.mark.parametrize("name", ["fclub-dc", "fclub-plus", "cdp-fclub-plus"])
-def test_newcomers_profit_from_those_who_are_there(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "given"), [("fclub-dc", {}), ("fclub-plus", {}), ("cdp-fclub-plus", {"unit": "event"})]
+)
+def test_newcomers_profit_from_those_who_are_there(
+    tmp_path: Path, name: str, given: dict[str, str]
+) -> None:
     """Their first visits cost less than the first visits of those who came to an empty house."""
     environment = world(2)
-    pump = Pump(tmp_path, model_of(environment, name), 2)
+    pump = Pump(tmp_path, model_of(environment, name, **given), 2)
     pioneers = regrets(pump, environment, PIONEERS, 250)
     assert sum(len(node.rows) for node in pump.locals.values()) == len(PIONEERS)
     newcomers = regrets(pump, environment, set(range(USERS)) - PIONEERS, VISITS)

@@ -88,30 +88,6 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path: Path, name: str) -> N
     pump.close()
 
 
-@pytest.mark.parametrize("level", ["transcript", "interactive"])
-def test_slots_of_users_survive_a_restart_at_any_moment(tmp_path: Path, level: str) -> None:
-    """Each is computed once: the log has its noise, and the ledger its cost."""
-    environment = world(3, servers=2, users=20)
-    given = {"unit": "user", "level": level, "few": 4, "types": 5, "slots": 12, "period": 365.0}
-    pump = Pump(tmp_path, model_of(environment, "cdp-fclub-plus", **given), 2)
-    for step in range(8):
-        play(pump, environment, 25)
-        before = states(pump)
-        pump.restart(snapshot=step % 3 == 2)
-        assert states(pump) == before
-    node = pump.locals["s0"]
-    view = privacy_view(node.books)
-    assert {stream.mechanism for stream in view.streams} == {"slots"}
-    assert 3 < view.streams[0].releases == node.books.messages()["release"] <= 12
-    assert read_books(tmp_path / "s0.db").unit == "user"
-    assert 0.0 < view.spent[0].epsilon <= 1.0
-    assert view.streams[0].epoch >= 56, "years since 1970"
-    assert node.books.unaccounted() == 0
-    own, reported, waiting = totals(pump)
-    assert own == reported + waiting == 200
-    pump.close()
-
-
 @BOTH
 def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(
     tmp_path: Path, name: str

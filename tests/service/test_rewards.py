@@ -171,8 +171,7 @@ def test_the_real_reward_replaces_an_assumed_one(tmp_path: Path) -> None:
 
 def test_the_real_reward_of_a_user_among_many_is_in_later_snapshots(tmp_path: Path) -> None:
     """They write only the rows of users of whom something has changed."""
-    model = Model(dim=DIM, parameters={"few": 1, "types": 2})
-    settings = local_settings(tmp_path, model=model)
+    settings = local_settings(tmp_path, model=Model(dim=DIM))
     node = local_node(settings)
     late, *_ = (shown_to(node, user)[0] for user in ("ann", "bob", "eve"))
     node.commit()

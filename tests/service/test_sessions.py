@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import Conflict, NotAgreed, OtherVersion
-from fclub.protocol.plus.type_messages import Release
 from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
@@ -29,10 +27,8 @@ from fclub.service.link.channel import (
 from fclub.service.link.sessions import Verdict, judge
 from fclub.service.nodes import local_node
 from fclub.service.nodes.handshake import AGREED, AGREEING, REFUSED
-from fclub.service.nodes.local_node import LocalNode
-from fclub.service.nodes.parts import local_node as make_local_node
-from fclub.service.settings import LocalSettings, Model
-from fclub.service.store.backup import SILENT, backup_store, restore_store
+from fclub.service.settings import Model
+from fclub.service.store.backup import restore_store
 
 from .federation import Pump, model_of, play, refuse, totals
 
@@ -397,183 +393,6 @@ def test_records_that_make_no_sense_are_refused(tmp_path: Path, change: Any) -> 
     assert refuse(pump, "s0", frame) is not None
     assert decode_frame(encode_frame(Hello(VERSION, "s0", b"n", sound)), "s0")
     pump.close()
-
-
-USERS: dict[str, Any] = {"unit": "user", "level": "transcript", "types": 4, "delta": 1e-5, "few": 4}
-
-
-def slots_of(pump: Pump) -> int:
-    return pump.locals["s0"].books.messages().get("release", 0)
-
-
-def test_a_slot_is_used_once_whoever_restores_what(tmp_path: Path) -> None:
-    """Each slot is granted once to one process; a copy that is put back goes on with the next one."""
-    environment = Synthetic(users=12, clusters=2, servers=1, dim=3, items=4)
-    environment.start(0)
-    pump = Pump(tmp_path, model_of(environment, "cdp-fclub-plus", **USERS), 1)
-    play(pump, environment, 30)
-    kept, before = copy(pump, "s0"), slots_of(pump)
-    play(pump, environment, 300)
-    used = pump.locals["s0"].server.used
-    assert slots_of(pump) > before, "slots were granted and computed"
-    assert pump.hub.sessions.used(pump.hub.peers["s0"]) == used
-    put_back(pump, "s0", kept)
-    assert pump.locals["s0"].server.used >= used
-    play(pump, environment, 300)
-    numbers = [told[1] for told in pump.hub.server.told.values()]
-    assert numbers[0] >= used - 1
-    assert all(peer.offences == 0 for peer in pump.hub.peers.values())
-    state = pump.locals["s0"].server.used
-    pump.restart(snapshot=False)
-    assert pump.locals["s0"].server.used == state
-    pump.close()
-
-
-@pytest.mark.parametrize(("days", "visits"), [(0.0, 30), (365.0, 30), (0.0, 3)])
-def test_a_store_that_is_put_back_silent_trusts_nobody(
-    tmp_path: Path, days: float, visits: int
-) -> None:
-    """A global server of its own age would grant it the slots that have left; also while few."""
-    environment = Synthetic(users=12, clusters=2, servers=1, dim=3, items=4)
-    environment.start(0)
-    model = model_of(environment, "cdp-fclub-plus", **USERS, period=days, slots=6)
-    pump = Pump(tmp_path, model, 1)
-    play(pump, environment, visits)
-    backup = tmp_path / "backup.db"
-    hub = tmp_path / "hub.db"
-    for source, target in (("s0.db", backup), ("global.db", hub)):
-        backup_store(tmp_path / source, target)
-    play(pump, environment, 60)
-    assert slots_of(pump)
-    pump.close()
-    restore_store(backup, tmp_path / "s0.db", replace=True, silent=True)
-    hub.replace(tmp_path / "global.db")
-    pump = Pump(tmp_path, model, 1)
-    before = slots_of(pump)
-    play(pump, environment, 300)
-    node = pump.locals["s0"]
-    assert slots_of(pump) == before
-    assert node.exhausted
-    (stream,) = node.books.ledger.streams.values()
-    assert stream.sequence == 6, "all are charged"
-    assert node.store.get(SILENT) == "false"
-    pump.restart(snapshot=False)
-    assert pump.locals["s0"].exhausted
-    pump.close()
-
-
-def test_a_store_of_observations_that_is_put_back_silent_has_no_slots(tmp_path: Path) -> None:
-    pump, _ = federation(tmp_path, "fclub-plus", servers=1)
-    backup_store(tmp_path / "s0.db", tmp_path / "backup.db")
-    pump.close()
-    restore_store(tmp_path / "backup.db", tmp_path / "s0.db", replace=True, silent=True)
-    pump.locals["s0"] = pump.open_local("s0")
-    pump.commit(pump.locals["s0"])
-    assert pump.locals["s0"].store.get(SILENT) == "false"
-    pump.locals["s0"].store.close()
-
-
-def with_a_slot_due(path: Path) -> tuple[Pump, LocalNode]:
-    """A server that was cut off for sixty visits, and asks now."""
-    environment = Synthetic(users=12, clusters=2, servers=1, dim=3, items=4)
-    environment.start(0)
-    pump = Pump(path, model_of(environment, "cdp-fclub-plus", **USERS), 1)
-    node = pump.locals["s0"]
-    pump.away.add("s0")
-    play(pump, environment, 60)
-    pump.away.clear()
-    node.sessions.connected()
-    return pump, node
-
-
-def test_a_crash_between_grant_and_release_loses_the_slot(tmp_path: Path) -> None:
-    pump, node = with_a_slot_due(tmp_path)
-    released = slots_of(pump)
-    while not pump.hub.peers["s0"].granted[0]:
-        for _, frame in pump.commit(node):
-            pump.hub.receive("s0", frame)
-        answers = pump.commit(pump.hub)
-        if not pump.hub.peers["s0"].granted[0]:
-            deliver(pump, "s0", [frame for _, frame in answers])
-    granted = pump.hub.peers["s0"].granted[0]
-    node.store.close()
-    pump.locals["s0"] = pump.open_local("s0")
-    pump.run()
-    assert pump.locals["s0"].server.used >= granted
-    assert slots_of(pump) <= released + 1, "at most a later slot"
-    pump.close()
-
-
-def with_a_slot_begun(path: Path, parts: int) -> tuple[Pump, LocalNode]:
-    """A server that has computed so many parts of a slot, and stored them; nothing of it has left."""
-    pump, node = with_a_slot_due(path)
-    while not node.server.slotted.unfinished:
-        for _, frame in pump.commit(node):
-            pump.hub.receive("s0", frame)
-        deliver(pump, "s0", [frame for _, frame in pump.commit(pump.hub)])
-    for _ in range(parts):
-        part = node.part()
-        assert part is not None
-        part()
-    node.store.write(node.take().statements)
-    return pump, node
-
-
-def releases(pump: Pump, sent: list[bytes]) -> dict[int, set[bytes]]:
-    """By slot: what was sent of it."""
-    found: dict[int, set[bytes]] = {}
-    for data in sent:
-        frame = decode_frame(data, "s0")
-        message = pump.hub.family.decode(frame.payload) if isinstance(frame, Numbered) else None
-        if isinstance(message, Release):
-            found.setdefault(message.slot, set()).add(message.sums)
-    return found
-
-
-@pytest.mark.parametrize("parts", [0, 1, 2])
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_copies_of_a_store_that_start_together_send_a_slot_once(
-    tmp_path: Path, parts: int, snapshot: bool
-) -> None:
-    """A slot that was begun is given up, and charged; one whose bytes are stored is sent as it is."""
-    pump, node = with_a_slot_begun(tmp_path, parts)
-    whole, slot = parts == 2, node.server.used - (1 if parts == 2 else 0)
-    assert bool(node.server.slotted.unfinished) is not whole
-    if snapshot:
-        node.journal.working = False
-        node.journal.snapshot()
-        node.store.write(node.take().statements)
-    node.store.close()
-    shutil.copy(tmp_path / "s0.db", tmp_path / "s1.db")
-    nodes = [pump.open_local("s0"), second_copy(pump, tmp_path / "s1.db")]
-    sent: list[bytes] = []
-    for _ in range(4):
-        frames = [frame for one in nodes for _, frame in pump.commit(one)]
-        sent += frames
-        for frame in frames:
-            refuse(pump, "s0", frame)
-        for _, answer in pump.commit(pump.hub):
-            for one in nodes:
-                with suppress(NotAgreed):
-                    one.receive(GLOBAL, answer)
-    assert [one.server.slotted.unfinished for one in nodes] == [0, 0]
-    assert all(one.server.used > slot for one in nodes)
-    found = releases(pump, sent)
-    assert all(len(sums) == 1 for sums in found.values()), "with one noise"
-    assert (slot in found) is whole
-    for one in nodes:
-        (stream,) = one.books.ledger.streams.values()
-        assert stream.sequence >= 1, "sent or not, it is charged"
-        one.store.close()
-    pump.hub.store.close()
-
-
-def second_copy(pump: Pump, path: Path) -> LocalNode:
-    """The same server once more, with a file of its own."""
-    settings = LocalSettings(model=pump.model, name="s0", store=str(path))
-    node = make_local_node(settings, None, np.random.default_rng(0))
-    node.sessions.connected()
-    return node
 
 
 def test_a_server_that_is_cut_off_for_long_holds_back_what_would_make_its_question_too_long(

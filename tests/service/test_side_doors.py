@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -19,8 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Router
 
 import fclub.service
+from fclub.privacy.plan import make_plan
 from fclub.protocol.exchanges import clusters as paper
-from fclub.protocol.exchanges import streams
+from fclub.protocol.exchanges import slots, streams
 from fclub.protocol.messages import Message
 from fclub.protocol.plus import messages as plus
 from fclub.protocol.plus import split_messages as splits
@@ -47,7 +49,7 @@ Shown = set[tuple[str, str]]
 """Where a number is shown, and the name of its field."""
 
 POLICIES: dict[str, dict[str, Any]] = {
-    "user": {"policy": "cdp-fclub-plus", "parameters": {"few": 2}},
+    "user": {"policy": "cdp-fclub-plus"},
     "event": {
         "policy": "cdp-fclub-plus",
         "parameters": {"unit": "event", "first_release": 4, "release_ratio": 1.5},
@@ -56,6 +58,26 @@ POLICIES: dict[str, dict[str, Any]] = {
     "printed": {"policy": "cdp-fclub-dc"},
     "exact": {"policy": "fclub-dc"},
 }
+
+
+def model_of(policy: str) -> Model:
+    """Where slots go by the clock, the first is due when a server has begun."""
+    told = POLICIES[policy]
+    if policy != "user":
+        return Model(dim=DIM, **told)
+    plan = make_plan(
+        epsilon=1.0,
+        delta=1e-5,
+        dim=DIM,
+        users=5,
+        members=1,
+        visits=(1.0, 2.0, 3.0),
+        secure=False,
+        start=time.time(),
+        seconds_per_visit=5.0,
+        tolerance=0.0,
+    )
+    return Model(dim=DIM, **told, parameters={"plan": plan.encode().decode()})
 
 
 def rows() -> list[tuple[str, re.Pattern[str], str]]:
@@ -258,7 +280,7 @@ def visited(folder: Path, model: Model) -> Iterator[tuple[httpx.Client, Routes]]
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_local_server_shows_nothing_without_a_row(tmp_path: Path, policy: str) -> None:
-    with visited(tmp_path, Model(dim=DIM, **POLICIES[policy])) as (client, app):
+    with visited(tmp_path, model_of(policy)) as (client, app):
         shown = ask_all(client, app, "local")
     shown |= columns(tmp_path / "local.db", "local") | columns(tmp_path / "local.db.global", "global")
     assert without_row(shown) == set(), ASK
@@ -267,7 +289,7 @@ def test_a_local_server_shows_nothing_without_a_row(tmp_path: Path, policy: str)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_global_server_shows_nothing_without_a_row(tmp_path: Path, policy: str) -> None:
     """The store that a federation of one leaves behind, under the global server's own routes."""
-    model = Model(dim=DIM, **POLICIES[policy])
+    model = model_of(policy)
     with visited(tmp_path, model):
         pass  # all that is wanted of it is its store
     settings = GlobalSettings(
@@ -291,7 +313,7 @@ def test_a_global_server_shows_nothing_without_a_row(tmp_path: Path, policy: str
 
 def message_fields() -> Shown:
     kinds: set[type[msgspec.Struct]] = set()
-    for module in (paper, plus, splits, types, streams, frames):
+    for module in (paper, plus, splits, types, streams, slots, frames):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not Message:
                 kinds.add(value)

@@ -58,7 +58,7 @@ def a_plan(servers: int, users: int, **told: Any) -> Plan:
 
 
 def federation(path: Path, environment: Synthetic, plan: Plan, noise: Kept | None = None) -> Pump:
-    model = model_of(environment, "cdp-population", plan=plan.encode().decode())
+    model = model_of(environment, "cdp-fclub-plus", plan=plan.encode().decode())
     pump = Pump(path, model, plan.members, noise)
     register(pump, environment)
     pump.run()
@@ -89,7 +89,7 @@ def play(pump: Pump, environment: Synthetic, plan: Plan, rounds: int) -> list[in
 
 def simulated(environment: Synthetic, plan: Plan, noise: Kept, rounds: int) -> tuple[Any, list[int]]:
     """The same visits and the same noise in a simulation."""
-    policy: Any = make_policy("cdp-population", plan=plan.encode().decode())
+    policy: Any = make_policy("cdp-fclub-plus", plan=plan.encode().decode())
     assert isinstance(policy, FederatedPolicy)
     policy.start(environment.problem, environment.server_of, seed=0)
     noise.again = iter(noise.drawn)
@@ -235,7 +235,7 @@ def test_a_copy_of_a_store_uses_no_slot_again(tmp_path: Path) -> None:
 def test_servers_with_different_plans_do_not_agree(tmp_path: Path) -> None:
     environment, plan = world(2, 8), a_plan(2, 8)
     pump = federation(tmp_path, environment, plan)
-    other = model_of(environment, "cdp-population", plan=a_plan(2, 9).encode().decode())
+    other = model_of(environment, "cdp-fclub-plus", plan=a_plan(2, 9).encode().decode())
     pump.locals["s1"].store.close()
     (tmp_path / "other").mkdir()
     settings = LocalSettings(model=other, name="s1", store=str(tmp_path / "other" / "s1.db"))
@@ -258,7 +258,7 @@ def test_a_store_takes_one_plan_and_keeps_it(tmp_path: Path) -> None:
     plan = a_plan(1, 8)
     plan.write(file)
     store = str(tmp_path / "local.db")
-    alone = {"store": store, "model.policy": "cdp-population", "model.dim": DIM}
+    alone = {"store": store, "model.policy": "cdp-fclub-plus", "model.dim": DIM}
     local_node(load_settings(LocalSettings, None, alone, {})).store.close()
     given = load_settings(LocalSettings, None, alone | {"model.parameters": {"plan": str(file)}}, {})
     local_node(given).store.close()
@@ -268,6 +268,6 @@ def test_a_store_takes_one_plan_and_keeps_it(tmp_path: Path) -> None:
         local_node(load_settings(LocalSettings, None, alone, {}))
     with pytest.raises(InvalidSetting, match="there is no plan at"):
         load_settings(LocalSettings, None, alone | {"model.parameters": {"plan": str(file)}}, {})
-    other = Model(policy="cdp-population", dim=DIM, parameters={"plan": a_plan(1, 9).encode().decode()})
+    other = Model(policy="cdp-fclub-plus", dim=DIM, parameters={"plan": a_plan(1, 9).encode().decode()})
     with pytest.raises(OtherSettings, match=r"model.parameters.plan = the plan"):
         local_node(LocalSettings(model=other, store=store))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fclub.protocol.plus import event_local, type_local, user_local
+from fclub.protocol.plus import event_local, type_local
 from fclub.service.nodes import node as base
 from fclub.service.nodes.local_node import Forget, LocalNode
 from fclub.service.settings import Model
@@ -18,7 +18,6 @@ from .federation import Pump
 DIM = 3
 POLICIES: dict[str, dict[str, Any]] = {
     "fclub-plus": {"types": 4, "ratio": 1.2},
-    "cdp-fclub-plus": {"few": 5, "types": 4, "ratio": 1.2, "slots": 6},
 }
 CLUSTERS: dict[str, dict[str, Any]] = {
     "cdp-fclub-plus": {"ratio": 1.2, "unit": "event", "first_release": 3, "release_ratio": 1.5},
@@ -27,8 +26,7 @@ CLUSTERS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for each in (type_local, user_local):
-        monkeypatch.setattr(each, "PART", 5)
+    monkeypatch.setattr(type_local, "PART", 5)
     monkeypatch.setattr(event_local, "RELEASES", 2)
 
 

@@ -56,7 +56,6 @@ class LonelyLocal:
 
     unanswered = paused = in_parts = busy = False
     used = 0
-    slotted = None
     by_user: tuple[str, ...] = ()
 
     def part(self) -> Callable[[], None]:

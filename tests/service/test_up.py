@@ -31,7 +31,7 @@ from .conftest import TOKEN, fclub, offer, wait_for
 
 
 def test_up_makes_a_plan_once_for_a_policy_that_needs_one(tmp_path: Path) -> None:
-    model = Model(policy="cdp-population", dim=4, parameters={"level": "interactive"})
+    model = Model(policy="cdp-fclub-plus", dim=4, parameters={"level": "interactive"})
     made = with_plan(model, tmp_path, servers=3, users=100, rate=50.0, visits=20.0)
     plan = read_plan(Path(str(made.parameters["plan"])))
     assert (plan.members, plan.level, plan.secure, plan.tolerance) == (3, "interactive", True, 0.0)

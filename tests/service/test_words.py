@@ -19,7 +19,6 @@ from .federation import Pump
 @pytest.mark.parametrize(
     ("outlook", "words"),
     [
-        (Outlook(seam.USERS, 3, 65), "up to 64 users keeps to itself. It has 3."),
         (
             Outlook(seam.VISITS_PER_USER, 1.26, 2.0, 2, 24),
             "Release 3 of 24 leaves once",
@@ -29,19 +28,17 @@ from .federation import Pump
         (Outlook(seam.TIME, 0.0, 86_400.0, 2, 14), "Slot 3 of 14 of the plan is on 1970-01-02 00:00"),
         (Outlook(seam.TIME, 0.0, None, 14, 14), "All 14 slots of the plan are over"),
         (Outlook(seam.CHANGE), "once new data change its estimate"),
-        (Outlook(seam.NOTHING), "told not to share"),
+        (Outlook(seam.NOTHING), "has no plan"),
     ],
 )
 def test_a_page_says_when_a_server_sends_next(outlook: Outlook, words: str) -> None:
     assert words in next_sending(outlook)
 
 
-def test_a_promise_names_its_unit_level_and_period() -> None:
-    monthly = promise(Ledger(TRANSCRIPT, 1.0, 1e-5, unit=USER), 30.0)
-    assert monthly["covers"] == (
-        "It is about all data of one user and covers all messages in every period of 30 days."
-    )
-    printed = promise(Ledger(CDP, 1.0, 0.1), 0.0)
+def test_a_promise_names_its_unit_and_level() -> None:
+    whole = promise(Ledger(TRANSCRIPT, 1.0, 1e-5, unit=USER))
+    assert whole["covers"] == "It is about all data of one user and covers all messages, for ever."
+    printed = promise(Ledger(CDP, 1.0, 0.1))
     assert printed["covers"].endswith("observation of a user and covers the values that are released.")
     assert (printed["unit"], printed["level"], printed["claimed"]) == ("event", "cdp", [1.0, 0.1])
 

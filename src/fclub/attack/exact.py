@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from math import exp, inf
+from math import exp
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +30,9 @@ from fclub.attack.scenes import (
     BYSTANDERS,
     EVERYBODY,
     NEWCOMER,
-    TARGET,
     History,
     Scene,
     life,
-    periods,
     scenes_of,
 )
 from fclub.core.lattice import Whole
@@ -116,7 +114,6 @@ class Exact:
             histories["nobody"] = nobody
             for test, interval in self._alone(near.first, near.second, nobody).items():
                 yield Finding("alone", test, interval)
-            yield Finding("two periods", "what the first adds to the second", self._periods(near.first))
         if not pair.grouped:
             for name, scene in scenes.items():
                 for side, history in histories.items():
@@ -142,19 +139,6 @@ class Exact:
             "what others add because of this user": Interval(float(owed), 0.0, 0.0),
             "what nobody adds": Interval(float(np.abs(raw[3]).max(initial=0.0)), 0.0, 0.0),
         }
-
-    def _periods(self, fond: History) -> Interval:
-        """One user answers in both periods, or in the second only; sums may differ by rounding."""
-        attack, (_, first, _) = self.attack, self.attack.pair.pace
-        watched = Attack(attack.pair, attack.epsilon, attack.delta, more={"period": 1.0})
-        silent = tuple((TARGET, visit, (fond.at(TARGET, visit)[0], None)) for visit in range(first))
-        late = replace(fond, replaced=silent + fond.replaced)
-        runs = [watched.play(periods, history, quiet=True, late=True) for history in (fond, late)]
-        rows = [[key[0] == run.keys[-1][0] for key in run.keys] for run in runs]
-        one, two = (run.raw[row] for run, row in zip(runs, rows, strict=True))
-        if len(one) != len(two) or all(rows[0]):
-            return Interval(inf, 0.0, 1.0)
-        return Interval(float(np.abs(one - two).max()), 0.0, 1.0)
 
     def _witness(self, scene: Scene, history: History) -> dict[str, Interval]:
         attack, source = self.attack, Witness()

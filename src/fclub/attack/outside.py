@@ -20,7 +20,7 @@ from fclub.attack.transcripts import Transcript
 from fclub.privacy.audit import Finding, Interval
 from fclub.privacy.levels import USER
 
-COMPARED = ("Numbered", "Ask")
+COMPARED = ("Numbered",)
 """Receipts and greetings are left out: how many there are follows from the time of the network."""
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from fclub.parameters import Parameter
 from fclub.privacy.levels import EVENT, INTERACTIVE, LEVELS, PAIRS, USER
+from fclub.privacy.plan import Plan, PlanLevel, make_plan
 from fclub.protocol.families import FAMILIES
 from fclub.service.settings import Model
 
@@ -18,9 +19,32 @@ HALF = float(np.sqrt(0.5))
 SOON: dict[str, Parameter] = {"first_release": 2, "release_ratio": 1.1}
 """Servers look for what is due after 20, 30 and 40 visits; each stream has something to say then."""
 
-SMALL: dict[str, Parameter] = {"few": 2, "types": 4, "slots": 6, "contribution": 0.05}
-"""A bound so small that a user attains it with one visit, and slots enough that some are left when a
-store has been put back, or a user was forgotten and has returned."""
+SLOTS = tuple(0.01 * slot for slot in range(1, 9))
+"""Expected visits so few that a user attains the bound with two, and slots enough that some are left
+when a store has been put back, or a user was forgotten and has returned."""
+
+START, VISIT = 1_000_000.0, 10.0
+"""When a federation begins, by its own clock, and how long a visit takes; both in seconds."""
+
+VISITS_PER_SLOT = 4
+
+
+def plan_for(epsilon: float, delta: float, level: PlanLevel) -> Plan:
+    """Slots by the clock, each after so many visits of anybody, with noise per server."""
+    return make_plan(
+        epsilon=epsilon,
+        delta=delta,
+        dim=DIM,
+        users=1,
+        members=2,
+        visits=SLOTS,
+        level=level,
+        secure=False,
+        start=START,
+        seconds_per_visit=VISITS_PER_SLOT * VISIT / SLOTS[0],
+        window=2.0 * VISIT,
+        tolerance=0.0,
+    )
 
 
 class Pair(NamedTuple):
@@ -59,7 +83,12 @@ class Pair(NamedTuple):
         budget: dict[str, Parameter] = {"epsilon": epsilon, "delta": delta}
         if self.printed:
             return Model(policy=self.policy, dim=DIM, expected_clusters=2, parameters=budget)
-        chosen = {"unit": self.unit, "level": self.level} | (SMALL if self.unit == USER else SOON)
+        chosen: dict[str, Parameter] = {"unit": self.unit, "level": self.level}
+        if self.unit == USER:
+            plan = plan_for(epsilon, delta, "interactive" if self.own else "transcript")
+            chosen["plan"] = plan.encode().decode()
+        else:
+            chosen |= SOON
         known = {k: v for k, v in chosen.items() if k in FAMILIES[self.policy].defaults}
         return Model(
             policy=self.policy,
@@ -74,8 +103,8 @@ def live_pairs() -> list[Pair]:
     """All of them, those that cover most first."""
     found = []
     for name, row in FAMILIES.items():
-        if row.switches["noise"] == "none" or "plan" in row.defaults:
-            continue  # without noise, or released by a plan only, which these federations have not
+        if row.switches["noise"] == "none":
+            continue
         if "unit" in row.defaults:
             found += [Pair(name, unit, level) for unit, level in PAIRS]
         elif "level" in row.defaults:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from fclub.attack.pairs import START, VISIT
 from fclub.core.types import Vector
 from fclub.errors import FclubError, NotAgreed
 from fclub.privacy.noise import NoiseSource
-from fclub.privacy.slots import DAY
 from fclub.service.link.channel import GLOBAL, Numbered, decode_frame
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
@@ -46,7 +44,7 @@ class Wire(Protocol):
 
 
 class Running:
-    """Everything that is sent is stored first, then delivered, then read.
+    """Everything that is sent is stored first, then delivered, then read. Time goes on by visits.
 
     Without a source the noise is drawn as a deployment draws it. `late` holds the global server's
     messages back until `finish`: what is released then does not depend on earlier noise. `notices` are
@@ -67,6 +65,7 @@ class Running:
         self.served: dict[str, bytes] = {}
         self.visitors: list[str] = []
         self.refused = 0
+        self.now = START
         self.hub = self._open_hub()
         self.node = self._open()
         self.deliver()
@@ -77,7 +76,8 @@ class Running:
 
     def _open_hub(self) -> GlobalNode:
         store = str(self.folder / "global.db")
-        return global_node(GlobalSettings(model=self.model, store=store, servers=[*self.names]))
+        settings = GlobalSettings(model=self.model, store=store, servers=[*self.names])
+        return global_node(settings, lambda: self.now)
 
     def _open(self) -> LocalNode:
         node = self._read_store()
@@ -91,9 +91,9 @@ class Running:
         settings = self._settings(name, file or name)
         rng = np.random.default_rng(0)
         if self.exact:
-            return local_node(settings, self.source, rng)
+            return local_node(settings, self.source, rng, clock=lambda: self.now)
         assert self.source is not None
-        return node_with_noise(settings, self.source, rng)
+        return node_with_noise(settings, self.source, rng, clock=lambda: self.now)
 
     def _stop(self, node: LocalNode | GlobalNode) -> None:
         """The process of this node ends."""
@@ -104,12 +104,24 @@ class Running:
         decision = self.node.recommend(user, x[None, :], ["item"])
         if reward is not None:
             self.node.rewards.feedback(decision.id, reward)
+        self.wait(user)
+
+    def wait(self, user: str = "") -> None:
+        """The time that a visit takes, of somebody or of nobody; then slots may be due or over."""
         self.visitors.append(user)
+        self.now += VISIT
+        self.deliver()
+        self._tick()
+
+    def _tick(self) -> None:
+        for node in (*self._nodes().values(), self.hub):
+            node.tick()
         self.deliver()
 
     def forget(self, user: str) -> None:
         self.node.forget_user(user)
         self.deliver()
+        self._tick()
 
     def deliver(self) -> None:
         """Until nobody has anything to say."""
@@ -126,22 +138,16 @@ class Running:
                 for _, frame in self._commit(node):
                     moved = True
                     self._hear(name, Sent(len(self.visitors), frame))
-                    with self._noting_refusals():
+                    try:
                         self.hub.receive(name, frame)
+                    except FclubError:  # an honest server sends nothing that is refused
+                        self.refused += 1
 
     def _nodes(self) -> dict[str, LocalNode]:
         return {NAME: self.node}
 
     def _hear(self, name: str, sent: Sent) -> None:
         self.sent.append(sent)
-
-    @contextmanager
-    def _noting_refusals(self) -> Iterator[None]:
-        """An honest server sends nothing that the global server refuses."""
-        try:
-            yield
-        except FclubError:
-            self.refused += 1
 
     def _commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
         while (part := node.part()) is not None:
@@ -163,12 +169,6 @@ class Running:
         self.node = self._open()
         self.deliver()
 
-    def next_period(self) -> None:
-        """The clock goes on by a day. The log does not hold this, so there must be no restart later."""
-        server = self.node.server.slotted
-        assert server is not None
-        server.forgo(server.period_start(time.time() + DAY))
-
     def copy(self) -> None:
         """Somebody copies the store."""
         backup_store(self.store, self.folder / "copy.db")
@@ -181,6 +181,7 @@ class Running:
         shutil.copy(self.folder / "copy.db", self.store)
         self.node = self._open()
         self.deliver()
+        self._tick()
 
     def finish(self) -> None:
         """Deliver what was held back, unless its session is over."""

@@ -26,7 +26,7 @@ Observation = tuple[Vector, float | None]
 class History:
     """What every user is shown and answers, visit by visit; the first visits of some are replaced.
 
-    `silent` users visit and never answer.
+    `silent` users visit and never answer, and who is `absent` never comes.
     """
 
     domain: Domain
@@ -34,6 +34,7 @@ class History:
     seed: int = 0
     replaced: tuple[tuple[str, int, Observation], ...] = ()
     silent: frozenset[str] = frozenset()
+    absent: frozenset[str] = frozenset()
 
     def at(self, user: str, visit: int) -> Observation:
         for who, when, observation in self.replaced:
@@ -78,8 +79,10 @@ def neighbours_of(pair: Pair, domain: Domain, dim: int) -> list[Neighbours]:
         fond, disliked = (replace(base, replaced=side[TARGET]) for side in (liked, averse))
         withdrawn, unknown = (replace(base, silent=frozenset({user})) for user in (TARGET, NEWCOMER))
         once = replace(withdrawn, replaced=liked[TARGET][:1])
+        gone = replace(base, absent=frozenset({TARGET}))
         nobody = replace(base, silent=frozenset({*EVERYBODY, NEWCOMER}))
         return [
+            Neighbours("removed", fond, gone),
             Neighbours("withdrawn", fond, withdrawn),
             Neighbours("replaced", fond, disliked, 2.0),
             Neighbours("newcomer", base, unknown),
@@ -101,7 +104,10 @@ def neighbours_of(pair: Pair, domain: Domain, dim: int) -> list[Neighbours]:
 def _visit(running: Running, history: History, users: tuple[str, ...], visits: range) -> None:
     for visit in visits:
         for user in users:
-            running.visit(user, *history.at(user, visit))
+            if user in history.absent:
+                running.wait()
+            else:
+                running.visit(user, *history.at(user, visit))
 
 
 def _begin(running: Running, history: History, first: int, last: int, snapshot: bool) -> None:
@@ -140,15 +146,8 @@ def forgotten(running: Running, history: History, pair: Pair) -> None:
     """A user is forgotten and returns under the same name."""
     _, two, three = pair.pace
     _visit(running, history, EVERYBODY, range(two))
-    running.forget(TARGET)
-    _visit(running, history, EVERYBODY, range(two, 2 * three))
-
-
-def periods(running: Running, history: History, pair: Pair) -> None:
-    """Visits in two periods; the first of all begins the first of them."""
-    _, two, three = pair.pace
-    _visit(running, history, EVERYBODY, range(two))
-    running.next_period()
+    if TARGET not in history.absent:
+        running.forget(TARGET)
     _visit(running, history, EVERYBODY, range(two, 2 * three))
 
 

@@ -134,7 +134,7 @@ class Served(Running):
     def step_done(self) -> None:
         """After each step what was stored is delivered, and the server works for a moment."""
         assert self.runner is not None
-        self.visitors.append("")
+        self.wait()
         self.runner.work()
         self.deliver()
         for path in PUBLIC:

@@ -18,9 +18,9 @@ from fclub.core.types import Floats, Matrix, Vector
 from fclub.errors import InvalidFile
 from fclub.privacy.mechanisms import Tree
 from fclub.privacy.sensitivity import noised_entries, noised_places, released_std
+from fclub.protocol.exchanges.slots import Release, read_whole
 from fclub.protocol.messages import Message, read_statistics
 from fclub.protocol.plus.messages import Digest
-from fclub.protocol.plus.type_messages import Release, read_noised
 from fclub.protocol.seam import Family
 from fclub.service.link.channel import Hello, Numbered, decode_frame
 from fclub.service.store.books import read_books
@@ -130,8 +130,9 @@ class Reader:
     def _noised(self, message: Message, session: int, heard: _Heard) -> list[tuple[Key, Vector]]:
         """Numbers that were not sent before, each with its stream."""
         if isinstance(message, Release):
-            values = read_noised(message.sums, message.types, self.dim)
-            return [((message.period, message.slot), values)]
+            family: Any = self.family
+            values = read_whole(message.sums, family.plan.entries)
+            return [((message.slot,), values.astype(np.float64))]
         parts = {part.cluster: self._entries(part.statistics) for part in message.parts()}
         if self.pair.printed:
             kind = type(message).__name__
@@ -174,7 +175,7 @@ class Reader:
         """Of the noise of each number of a release or of a stream, in lattice steps."""
         family: Any = self.family
         if self.pair.unit == "user":
-            return np.full(family.slots.entries, family.slots.deviation)
+            return np.full(family.plan.entries, float(family.plan.deviation))
         deviations = released_std(self.domain, self.dim, family.plan.mechanism.std) / STEP
         return np.asarray(deviations[deviations > 0.0])
 
@@ -182,8 +183,7 @@ class Reader:
         """μ of so many releases of what one neighbour changes."""
         family: Any = self.family
         if self.pair.unit == "user":
-            slots = family.slots
-            return float(np.sqrt(releases) * slots.steps / slots.deviation)
+            return float(np.sqrt(releases) * family.plan.bound / family.plan.deviation)
         mechanism, sensitivity = family.plan.mechanism, family.plan.sensitivity
         rounding = mechanism.step * np.sqrt(releases * mechanism.entries)
         moved = sensitivity * mechanism.multiplier(releases) + rounding
@@ -193,8 +193,7 @@ class Reader:
     def releases(self) -> int:
         """How many releases all of them together are."""
         family: Any = self.family
-        plan = family.slots if self.pair.unit == "user" else family.plan.mechanism
-        return int(plan.releases)
+        return int(family.plan.mechanism.releases)
 
     @property
     def streams(self) -> int:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fclub.config import Delta, Dim, Epsilon
+from fclub.core.population.model import PublicModel, clip_norm
 from fclub.errors import UnknownName
 from fclub.parameters import check_value
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
@@ -18,9 +19,10 @@ from fclub.privacy.events import dp_events
 from fclub.privacy.ledger import Ledger, read_ledger
 from fclub.privacy.levels import EVENT, LEVELS, USER, Level
 from fclub.privacy.mechanisms import plan_stream
+from fclub.privacy.plan import Plan
 from fclub.privacy.sensitivity import CENTRE, Domain
-from fclub.privacy.slots import SlotPlan
-from fclub.protocol.plus.private import PrivatePlusConstants, UserFamily
+from fclub.protocol.plus.private import PrivatePlusConstants
+from fclub.protocol.rows.population import PopulationFamily
 from fclub.protocol.seam import Shape
 from fclub.service.store.books import read_books
 from fclub.service.store.store import is_store
@@ -92,27 +94,32 @@ def _explain(level: Level) -> str:
     return f"protects {level.protects}\ngiven {level.given}\nfor {level.qualifies}\nrefuses {forbids}"
 
 
-def _slots(epsilon: float, delta: float, dim: int) -> dict[str, object]:
-    """The plan that a server of `cdp-fclub-plus` has for this budget."""
-    constants = PrivatePlusConstants(epsilon=epsilon, delta=delta)
-    plan, last = UserFamily(constants, Shape(dim, clusters=1)).slots, constants.slots - 1
+def _slots(epsilon: float, delta: float, dim: int, visits: float) -> dict[str, object]:
+    """What one server releases in the slots of a plan for so many visits, with noise of its own."""
+    constants = PrivatePlusConstants(epsilon=epsilon, delta=delta, visits=visits)
+    plan = PopulationFamily(constants, Shape(dim, clusters=1)).plan
+    distance = plan.mechanism.distance(plan.releases)
     return {
         "unit": USER,
         "budget": [epsilon, delta],
         "mu": plan.mu,
-        "epsilon_at_1e-5": epsilon_of(plan.mu, STRICT_DELTA, plan.mechanism.distance(plan.releases)),
-        "distance": plan.mechanism.distance(plan.releases),
+        "epsilon_at_1e-5": epsilon_of(plan.mu, STRICT_DELTA, distance),
+        "distance": distance,
         "releases": plan.releases,
         "first_release": _release(plan, 0),
-        "last_release": _release(plan, last),
+        "last_release": _release(plan, plan.releases - 1),
+        "live": "servers release in the slots of a plan, which `fclub plan` writes",
     }
 
 
-def _release(plan: SlotPlan, slot: int) -> dict[str, object]:
+def _release(plan: Plan, slot: int) -> dict[str, object]:
+    """The longest vector that a user adds, and the noise of each entry."""
+    clip = clip_norm(PublicModel(plan.dim, None), plan.visits[slot], plan.past)
+    step = clip / plan.steps
     return {
         "visits_per_user": plan.visits[slot],
-        "contribution": plan.most(slot),
-        "std": plan.noise(slot),
+        "clip_norm": step * plan.bound,
+        "std": step * plan.deviation,
     }
 
 
@@ -147,6 +154,7 @@ def privacy(
         "default) or event (one observation, as the paper has it).",
     ),
     dim: int = typer.Option(10, help="Length of the features."),
+    visits: float = typer.Option(75.0, help="Unit user: visits of a user that a plan is for."),
     mechanism: str = typer.Option("increments", help=OF_STREAMS + "increments or tree."),
     constant: float | None = typer.Option(
         None,
@@ -179,7 +187,7 @@ def privacy(
     elif ledger is not None:
         _show(_spent(ledger, delta), as_json)
     elif unit == USER:
-        _show(_slots(epsilon, at, dim), as_json)
+        _show(_slots(epsilon, at, dim, visits), as_json)
     elif unit == EVENT:
         domain = Domain()
         if constant is not None:

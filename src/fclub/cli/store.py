@@ -48,18 +48,10 @@ def restore(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the store that is there.")
     ] = False,
-    silent: Annotated[
-        bool,
-        typer.Option(
-            "--silent",
-            help="Unit user: release nothing more in this period. For those who do not trust the "
-            "global server to say what has left since the backup.",
-        ),
-    ] = False,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Put a backup back. It is marked: what it may have released since is never released again."""
-    found = restore_store(file, path, replace, silent)
+    found = restore_store(file, path, replace)
     text = f"{path}: {found['kind']} server as of log entry {found['entry']}, marked as restored"
     _show(found, as_json, text)
 

@@ -28,6 +28,7 @@ from fclub.environments.base import Environment
 from fclub.environments.registry import make_environment
 from fclub.errors import RequestFailed
 from fclub.parameters import Parameter
+from fclub.privacy.levels import USER
 from fclub.privacy.plan import FEWEST, make_plan, slot_visits
 from fclub.protocol.families import FAMILIES
 from fclub.service.fleet import Fleet
@@ -106,12 +107,11 @@ def with_plan(model: Model, home: Path, servers: int, users: int, rate: float, v
 
     One operator runs all servers, on one clock: slots may be seconds apart.
     """
-    row = FAMILIES[model.policy]
-    if row.switches.get("trigger") != "plan" or "plan" in model.parameters:
+    told = dict(FAMILIES[model.policy].defaults) | model.parameters
+    if told.get("plan") != "" or told["unit"] != USER:
         return model
-    told = dict(row.defaults) | model.parameters
     path, seconds = home / PLAN, users / rate
-    secure = bool(told.get("secure", False)) and servers >= FEWEST
+    secure = bool(told["secure"]) and servers >= FEWEST
     if not path.exists():
         make_plan(
             epsilon=float(told["epsilon"] or 0.0),

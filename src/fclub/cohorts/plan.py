@@ -25,7 +25,7 @@ from fclub.privacy.plan import Plan, least_whole
 LEAST_MEMBERS = 3
 LEAST_HONEST = 2
 FINENESS = 64
-"""Lattice steps in the deviation of a share, at least: for the lemma of specification/users.md."""
+"""Lattice steps in the deviation of a share, at least: for the lemma of specification/integers.md."""
 RANGE = 2**62
 MOST_USERS = 2**22
 """Users of a member, for which sums have room."""

@@ -17,7 +17,6 @@ from fclub.protocol.link import Communications, InProcessLink
 from fclub.protocol.plus import family as plus
 from fclub.protocol.plus.private import PrivatePlusConstants
 from fclub.protocol.rows import paper, pooled
-from fclub.protocol.rows.population import PopulationConstants
 from fclub.protocol.seam import (
     Clock,
     Constants,
@@ -227,31 +226,15 @@ class FclubPlus(plus.PlusConstants, FederatedPolicy):
 
 
 class CdpFclubPlus(PrivatePlusConstants, FederatedPolicy):
-    """Ours: the same, released with noise that is accounted for.
+    """Ours: what servers release has noise that is accounted for, for whole users or observations.
 
     >>> import fclub
-    >>> policy = fclub.CdpFclubPlus(epsilon=1.0, delta=1e-5, level="transcript")
+    >>> policy = fclub.CdpFclubPlus(epsilon=1.0, delta=1e-5, level="transcript", visits=12.5)
     >>> fclub.simulate(policy, "synthetic", rounds=500)
     <Trace of cdp-fclub-plus in synthetic, seed 0: 500 rounds, regret ...>
     """
 
     name = PrivatePlusConstants.name
-
-
-class CdpPopulation(PopulationConstants, FederatedPolicy):
-    """Ours: the population of tastes, released in the slots of a plan.
-
-    >>> import fclub
-    >>> fclub.simulate(fclub.CdpPopulation(visits=12.5), "synthetic", rounds=500)
-    <Trace of cdp-population in synthetic, seed 0: 500 rounds, regret ...>
-    """
-
-    name = PopulationConstants.name
-
-    @classmethod
-    def compared(cls) -> bool:
-        """It needs a plan, so it is compared where somebody names it."""
-        return False
 
 
 class CdpHomo(pooled.PooledConstants, FederatedPolicy):

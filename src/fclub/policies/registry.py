@@ -14,7 +14,6 @@ from fclub.policies.federated import (
     CdpFclubDC,
     CdpFclubPlus,
     CdpHomo,
-    CdpPopulation,
     Fclub,
     FclubDC,
     FclubPlus,
@@ -35,7 +34,7 @@ from fclub.policies.sclub import Sclub
 from fclub.policies.shrunk import Shrunk
 from fclub.protocol.families import FAMILIES
 
-FEDERATED = (CdpFclubDC, FclubDC, Fclub, HomoDC, Homo, FclubPlus, CdpFclubPlus, CdpHomo, CdpPopulation)
+FEDERATED = (CdpFclubDC, FclubDC, Fclub, HomoDC, Homo, FclubPlus, CdpFclubPlus, CdpHomo)
 OTHERS = (
     *(Club, Sclub, LinUCB, Greedy, LinTS, Shrunk, Random, Popular),
     *(Rclumb, Locb, DisLinUCB, AsyncLinUCB, FedLinUCB, HetoFedBandit),

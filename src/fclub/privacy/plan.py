@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from itertools import pairwise
-from math import ceil, exp, floor, inf, isfinite, isqrt, sqrt
+from math import ceil, floor, inf, isfinite, isqrt, sqrt
 from pathlib import Path
 from typing import Literal
 
@@ -23,9 +23,10 @@ from fclub.errors import InvalidSetting
 from fclub.paths import write_atomically
 from fclub.privacy.calibration import mu_of
 from fclub.privacy.mechanisms import Slots
-from fclub.privacy.slots import COARSEST, FINEST
+from fclub.privacy.slots import plan_slots
 
 FORMAT = 1
+PlanLevel = Literal["transcript", "interactive"]
 FIRST, GROWTH = 0.6, 1.45
 """Visits per user at the first slot, and their growth from slot to slot."""
 
@@ -35,6 +36,9 @@ LONGEST_WINDOW = 3600.0
 
 FEWEST = 3
 """Members of a secure sum: of two each would know the other's part."""
+
+ALONE = 8.0
+"""ε that a member's own share of noise keeps, or the plan's if that is more."""
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -59,7 +63,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     mu: float
     steps: int
     count: int
-    level: Literal["transcript", "interactive"]
+    level: PlanLevel
     secure: bool
     members: int
     colluders: int
@@ -215,10 +219,10 @@ def make_plan(
     users: int,
     members: int,
     visits: tuple[float, ...],
-    level: Literal["transcript", "interactive"] = "transcript",
+    level: PlanLevel = "transcript",
     secure: bool = True,
     colluders: int | None = None,
-    epsilon_alone: float = 8.0,
+    epsilon_alone: float | None = None,
     start: float = 0.0,
     seconds_per_visit: float = 1.0,
     past: float = 0.0,
@@ -227,11 +231,10 @@ def make_plan(
 ) -> Plan:
     """The noise with which slots at so many `visits` per user together are (ε, δ)-private.
 
-    Discrete and rounded Gaussians differ by a total variation of at most 1/(48s²) in an entry, s being
-    lattice steps in a deviation; what that adds to δ is taken off δ first. A share of noise is a
-    discrete Gaussian by itself, and of them there are as many as members.
+    A share of noise is a discrete Gaussian by itself, and of them there are as many as members.
     """
     colluders = max(1, (members - 1) // 3) if colluders is None else colluders
+    epsilon_alone = max(ALONE, epsilon) if epsilon_alone is None else epsilon_alone
     require(members >= 1, "a federation needs members", members)
     if secure:
         least = f"secure sums need {FEWEST} members, and two more than collude"
@@ -239,16 +242,9 @@ def make_plan(
         require(colluders >= 1, "at least one member may collude", colluders)
         floor = "epsilon_alone must be at least epsilon"
         require(epsilon_alone >= epsilon, f"{floor} {epsilon:g}", epsilon_alone)
-    draws = release_length(dim) * len(visits)
-    fineness = COARSEST
-    while fineness < FINEST and _rounding(epsilon, draws, fineness) > 1e-3 * delta:
-        fineness *= 2.0
-    rounding = _rounding(epsilon, draws, fineness)
-    require(rounding < delta, f"delta must be above {rounding:.3g} for this epsilon", delta)
-    mu = mu_of(epsilon, delta - rounding)
+    lattice = plan_slots(epsilon, delta, release_length(dim), len(visits))
     times = tuple(seconds_per_visit * number for number in visits)
     gap = min((b - a for a, b in pairwise(times)), default=inf)
-    steps = ceil(fineness * mu / sqrt(len(visits)))
     return Plan(
         start=start,
         times=times,
@@ -258,9 +254,9 @@ def make_plan(
         dim=dim,
         epsilon=epsilon,
         delta=delta,
-        mu=mu,
-        steps=steps,
-        count=int(COUNT_WEIGHT * steps),
+        mu=lattice.mu,
+        steps=lattice.steps,
+        count=int(COUNT_WEIGHT * lattice.steps),
         level=level,
         secure=secure,
         members=members,
@@ -269,8 +265,3 @@ def make_plan(
         window=min(window, 0.5 * gap),
         tolerance=tolerance,
     )
-
-
-def _rounding(epsilon: float, draws: int, fineness: float) -> float:
-    """(1 + e^ε) times the total variation of all draws."""
-    return (1.0 + exp(min(epsilon, 700.0))) * draws / (48.0 * fineness**2)

@@ -18,7 +18,6 @@ from fclub.protocol.plus.private import ROWS as PLUS
 from fclub.protocol.rows.exact import ExactRow
 from fclub.protocol.rows.paper import ROWS as PAPER
 from fclub.protocol.rows.pooled import ROWS as POOLED
-from fclub.protocol.rows.population import ROWS as POPULATION
 from fclub.protocol.seam import Constants, Family, Shape
 
 GROUP = "fclub.learners"
@@ -54,7 +53,7 @@ def _load(name: str, found: list[EntryPoint]) -> type[Constants]:
     return row
 
 
-FAMILIES = Families({row.name: row for row in (*PAPER, *PLUS, *POOLED, *POPULATION)})
+FAMILIES = Families({row.name: row for row in (*PAPER, *PLUS, *POOLED)})
 """Policies with servers that talk to each other, by name."""
 
 

@@ -26,7 +26,7 @@ from fclub.protocol.interfaces.learner import (
     Study,
 )
 from fclub.protocol.messages import Message, PhaseStart
-from fclub.protocol.seam import Beginning, GlobalOverview, LocalOverview, Outlook, Slotted, nothing
+from fclub.protocol.seam import Beginning, GlobalOverview, LocalOverview, Outlook, nothing
 
 
 class LocalServer:
@@ -63,11 +63,8 @@ class LocalServer:
         self.exchange.withhold(row, self.stored(row) - before)
         self._work(self.exchange.visited(row))
 
-    def _supports(self, capability: str) -> bool:
-        return capability in self.learner.supports & self.exchange.supports
-
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
-        if not self._supports(REPLACE):
+        if REPLACE not in self.learner.supports & self.exchange.supports:
             raise CannotReplace("this policy adds rewards up and cannot take one back")
         if self.busy and self.final_once_sent:
             raise CannotReplace("users are being added up, and this reward may be in their sums")
@@ -78,7 +75,7 @@ class LocalServer:
         return ANYTIME not in self.exchange.supports
 
     def forget(self, row: int) -> int:
-        if not self._supports(FORGET):
+        if FORGET not in self.learner.supports & self.exchange.supports:
             raise CannotForget("this policy adds users up and cannot take one out again")
         released = self.exchange.forget(row)
         self.learner.forget(row)
@@ -113,10 +110,7 @@ class LocalServer:
         begin = self.exchange.due(moment)
         if begin is None and moment is None and self.study is not None:
             begin = self.study.due(self.in_parts)
-        return None if begin is None else partial(self._begin, begin)
-
-    def _begin(self, begin: Callable[[], Job | None]) -> None:
-        self._work(begin())
+        return None if begin is None else partial(_do, self._work, begin)
 
     def _work(self, job: Job | None) -> None:
         """Do a job and all that follow from it, or leave it to `part`."""
@@ -150,10 +144,6 @@ class LocalServer:
     def by_user(self) -> tuple[str, ...]:
         own = tuple(under("learner.", dict.fromkeys(self.learner.by_user)))
         return own + tuple(under("exchange.", dict.fromkeys(self.exchange.by_user)))
-
-    @property
-    def slotted(self) -> Slotted | None:
-        return None
 
     @property
     def counts(self) -> Counts:
@@ -211,6 +201,10 @@ class LocalServer:
             Job.restored(inside(f"job{number}.", arrays), job)
             for number, job in enumerate(values["jobs"])
         ]
+
+
+def _do(work: Callable[[Job | None], None], begin: Callable[[], Job | None]) -> None:
+    work(begin())
 
 
 def _joined(**states: State) -> State:

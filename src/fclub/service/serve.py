@@ -107,7 +107,7 @@ def local_app(settings: LocalSettings) -> Application:
     monitor, node = Monitor("local"), local_node(settings)
     if not is_warm(settings.model):
         monitor.event("compiling, once per machine and version")
-    rehearse(settings.model, many=bool(node.server.by_user))
+    rehearse(settings.model)
     _warn(settings.model, monitor)
     if settings.catalogue is not None:
         stock(node, settings)

@@ -22,14 +22,10 @@ def is_warm(name: str, given: Given) -> bool:
 
 
 def warm(name: str, given: Given) -> None:
-    """Play the policy; if it works otherwise with many users, also as if they were many."""
-    ways: list[dict[str, Parameter]] = [{}]
-    if "few" in POLICIES[name].defaults:
-        ways.append({"few": 1})
-    for way in ways:
-        for fast in (None, False):
-            environment = Synthetic(users=8, clusters=2, servers=2, dim=3, items=4)
-            simulate(make_policy(name, **_words(given) | way), environment, ROUNDS, fast=fast)
+    """Play the policy."""
+    for fast in (None, False):
+        environment = Synthetic(users=8, clusters=2, servers=2, dim=3, items=4)
+        simulate(make_policy(name, **_words(given)), environment, ROUNDS, fast=fast)
     set_ready(_kernels_of(name, given))
 
 

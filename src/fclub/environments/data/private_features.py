@@ -41,7 +41,7 @@ class Released(NamedTuple):
 def plan_features(epsilon: float, delta: float, items: int, size: int) -> SlotPlan:
     """Noise for both sums; the larger of them decides what rounding takes from δ."""
     entries = max(2 * items, size * (size + 1) // 2)
-    return plan_slots(epsilon, delta, entries, contribution=1.0, releases=RELEASES)
+    return plan_slots(epsilon, delta, entries, RELEASES)
 
 
 def new_ledger(epsilon: float, delta: float, source: NoiseSource) -> Ledger:

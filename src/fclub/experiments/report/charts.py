@@ -42,7 +42,6 @@ POLICY: dict[str, Style] = {
     "linucb": Style(ORANGE, "solid", "cross"),
     "fclub-plus": Style(PURPLE, "dash", "star-open"),
     "cdp-fclub-plus": Style(PURPLE, "solid", "star"),
-    "cdp-population": Style(PURPLE, "dashdot", "diamond"),
     "cdp-homo": Style(GREY, "dot", "square"),
     "shrunk": Style(ORANGE, "dash", "cross-open"),
     "greedy": Style(ORANGE, "dot", "diamond"),

@@ -17,7 +17,7 @@ from fclub.policies.registry import make_policy
 from fclub.privacy.plan import Plan, make_plan
 from fclub.simulation.loop import simulate
 
-ALONE = {"shrunk": ("shrunk", {}), "types at home": ("cdp-population", {"share": False})}
+ALONE = {"shrunk": ("shrunk", {}), "types at home": ("cdp-fclub-plus", {"share": False})}
 """What servers that send nothing may do: the better one counts."""
 
 TYPES, ITEMS = 10, 10
@@ -89,7 +89,7 @@ def _try(plan: Plan, users: int, visits: float, servers: int, seeds: int, tell: 
         )
         tried.write(path)
         told = {"epsilon": plan.epsilon, "delta": plan.delta, "level": plan.level, "plan": str(path)}
-        policies = ALONE | {"together": ("cdp-population", told)}
+        policies = ALONE | {"together": ("cdp-fclub-plus", told)}
         for seed in range(seeds):
             for name, (policy, parameters) in policies.items():
                 world = Synthetic(

@@ -29,14 +29,12 @@ class Beginning(NamedTuple):
     The local store is new (an empty disk under an old name) or old (behind what the global server has
     heard), the global server has lost what it had heard, or none of these: it is the first session.
     `used` is the highest phase that either side knows to have been reported, or says the same of slots.
-    `sure` is a local process that ran before the global server's loss: it knows what it has used.
     """
 
     local_new: bool = False
     local_old: bool = False
     global_lost: bool = False
     used: int = 0
-    sure: bool = False
 
 
 @dataclass(frozen=True)

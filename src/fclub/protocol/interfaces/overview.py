@@ -12,8 +12,7 @@ from fclub.core.types import Counts, Indices
 CLUSTER, TYPE = "cluster", "type"
 """Kinds of clusters: those that servers find, and types, which are the same on every server."""
 
-USERS, OBSERVATIONS, VISITS_PER_USER, CHANGE, TIME, NOTHING = (
-    "users",
+OBSERVATIONS, VISITS_PER_USER, CHANGE, TIME, NOTHING = (
     "observations",
     "visits per user",
     "change",

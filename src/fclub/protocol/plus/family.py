@@ -27,6 +27,7 @@ from fclub.protocol.plus.split_global import SplitGlobal
 from fclub.protocol.plus.split_local import SplitLocal
 from fclub.protocol.seam import (
     Constants,
+    Family,
     GlobalServer,
     Kernels,
     LocalServer,
@@ -67,7 +68,7 @@ class PlusConstants(Constants):
     centre: Annotated[
         bool, meaning("take 1/2 off every reward where all items share a constant feature")
     ] = True
-    types: Annotated[int, meaning("most types of users that servers learn together", least=2)] = 20
+    types: Annotated[int, meaning("most types of users that servers learn", least=2)] = 20
     type_exploration: Annotated[
         float, meaning("posterior deviations that a server with types adds to a score", least=0)
     ] = 1.0
@@ -80,7 +81,7 @@ class PlusConstants(Constants):
         ),
     ] = 0.0
 
-    def make_family(self, shape: Shape) -> PlusFamily:
+    def make_family(self, shape: Shape) -> Family:
         return PlusFamily(self, shape)
 
 

@@ -8,7 +8,6 @@ import msgspec
 
 from fclub.protocol.messages import Count, Decoder, Message, Part, PhaseStart
 from fclub.protocol.plus.split_messages import TypeDigest, TypeNews
-from fclub.protocol.plus.type_messages import Release, Released
 
 
 class News(msgspec.Struct, frozen=True, array_like=True):
@@ -56,4 +55,4 @@ class Shares(Message, frozen=True, array_like=True, tag="shares"):
         return Count(phases=len(self.news))
 
 
-decode = Decoder(Digest, Shares, TypeDigest, TypeNews, Release, Released, PhaseStart)
+decode = Decoder(Digest, Shares, TypeDigest, TypeNews, PhaseStart)

@@ -1,37 +1,27 @@
-"""`cdp-fclub-plus`: its promise, and families whose servers release streams or whole users."""
+"""`cdp-fclub-plus`: its parameters, and the family whose servers release a stream of each user."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from fclub.config import Delta, Epsilon, Privacy, require
 from fclub.core.lattice import STEP
-from fclub.core.plus.beliefs import TypeRules
-from fclub.core.plus.fading import keep_share
-from fclub.core.plus.type_filter import FilterRules
-from fclub.core.plus.type_release import release_length
 from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
-from fclub.privacy.levels import USER, Flag, Level, check_pair, level_named
+from fclub.privacy.levels import EVENT, USER, Flag, check_pair, level_named
 from fclub.privacy.mechanisms import StreamPlan, plan_stream
-from fclub.privacy.slots import SlotPlan, plan_slots
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.link import Downlink
-from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.event_global import EventGlobal
 from fclub.protocol.plus.event_local import EventLocal
-from fclub.protocol.plus.family import SWITCHES, LevelName, PlusConstants, PlusFamily
-from fclub.protocol.plus.growing import GrowingUsers
+from fclub.protocol.plus.family import LevelName, PlusConstants, PlusFamily
 from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.rules import StreamLimits
-from fclub.protocol.plus.slots import SlotReleases
-from fclub.protocol.plus.user_global import UserGlobal
-from fclub.protocol.plus.user_local import UserLocal
+from fclub.protocol.rows.population import PopulationFamily
 from fclub.protocol.seam import Constants, GlobalServer, LocalServer, Place, Price, Shape
 
 FLAGS = {
@@ -42,26 +32,17 @@ FLAGS = {
 """What each level leaves to raw data: see docs/privacy.md."""
 
 
-class Promise(NamedTuple):
-    """What is promised about a user's stream, and when it is released."""
-
-    privacy: Privacy
-    level: Level
-    first_release: int
-    release_ratio: float
-
-
 class PrivatePlusConstants(PlusConstants):
-    """The same, the promise about what leaves, and the schedule of releases."""
+    """What is guaranteed of whom, and what each unit needs: a plan, or a schedule of streams."""
 
     name = "cdp-fclub-plus"
-    switches: ClassVar[Mapping[str, str]] = SWITCHES | {"noise": "increments"}
+    switches: ClassVar[Mapping[str, str]] = {
+        "detection": "population",
+        "trigger": "plan",
+        "noise": "slots",
+        "scoring": "fused",
+    }
 
-    few: Annotated[
-        int,
-        meaning("unit user: most users of a server that keeps to itself", least=0),
-    ] = 64
-    types: Annotated[int, meaning("types of users that all large servers learn together", least=2)] = 20
     epsilon: Epsilon = 1.0
     delta: Delta = 1e-5
     unit: Annotated[
@@ -69,6 +50,38 @@ class PrivatePlusConstants(PlusConstants):
         meaning("whose data the promise is about: one observation, or all of a user's"),
     ] = "user"
     level: LevelName = "transcript"
+    plan: Annotated[
+        str, meaning("unit user: file of a plan; a simulation makes one from these numbers")
+    ] = ""
+    visits: Annotated[
+        float,
+        meaning(
+            "unit user: visits that a user is expected to make in the plan's time", "visits", above=0
+        ),
+    ] = 75.0
+    past_visits: Annotated[
+        float,
+        meaning("unit user: visits of a user that were imported before the start", "visits", least=0),
+    ] = 0.0
+    secure: Annotated[
+        bool,
+        meaning("unit user: one noise per federation, if it has three servers; off: noise per server"),
+    ] = True
+    colluders: (
+        Annotated[int, meaning("unit user: servers that may collude; null: a third of them", least=1)]
+        | None
+    ) = None
+    epsilon_alone: (
+        Annotated[
+            float,
+            meaning(
+                "unit user: ε that is left of a secure sum if all other servers collude; "
+                "null: 8, or epsilon if that is more",
+                above=0,
+            ),
+        ]
+        | None
+    ) = None
     first_release: Annotated[
         int,
         meaning("unit event: visits of a user before anything about it leaves", "visits", least=1),
@@ -76,62 +89,37 @@ class PrivatePlusConstants(PlusConstants):
     release_ratio: Annotated[
         float, meaning("unit event: growth of a user's visits from release to release", above=1)
     ] = 2.0
-    contribution: Annotated[
-        float,
-        meaning("unit user: longest vector that a user with one visit adds to a release", above=0),
-    ] = 0.5
-    slots: Annotated[
-        int, meaning("unit user: releases of a server in a period, fixed in advance", least=1)
-    ] = 24
-    period: Annotated[
-        float,
-        meaning(
-            "unit user, live: time after which budget and slots begin again; 0: never", "days", least=0
-        ),
-    ] = 0.0
 
     def _check(self) -> None:
         super()._check()
         check_pair(self.unit, self.level)
-        whole = self.unit == USER or self.half_life == 0.0
-        require(whole, "half_life needs unit user: streams of one user do not fade", self.half_life)
+        fading = f"{self.name} does not fade what users liked: half_life must be 0"
+        require(self.half_life == 0.0, fading, self.half_life)
 
-    def promise(self) -> Promise:
-        budget = Privacy(self.epsilon, self.delta)
-        return Promise(budget, level_named(self.level), self.first_release, self.release_ratio)
-
-    def make_family(self, shape: Shape) -> PrivateFamily:
-        return (UserFamily if self.unit == USER else StreamFamily)(self, shape)
+    def make_family(self, shape: Shape) -> PopulationFamily | StreamFamily:
+        return (PopulationFamily if self.unit == USER else StreamFamily)(self, shape)
 
 
-class PrivateFamily(PlusFamily):
-    """What is released, and how, is promised."""
+class StreamFamily(PlusFamily):
+    """Local servers release a stream of each user, and learn types with what others have released."""
 
     constants: PrivatePlusConstants
 
     def __init__(self, constants: PrivatePlusConstants, shape: Shape) -> None:
         super().__init__(constants, shape)
-        self.claim = constants.promise()
-        self.privacy = self.claim.privacy
+        self.privacy = Privacy(constants.epsilon, constants.delta)
+        self.grid = constants.share
 
     def ledger(self, seeded: bool, keep: bool = True) -> Ledger:
-        (budget, level), flags = self.claim[:2], FLAGS[self.claim.level.name]
-        claimed = level, budget.epsilon, budget.delta, flags, seeded
-        return Ledger(*claimed, keep=keep, unit=self.constants.unit)
-
-
-class StreamFamily(PrivateFamily):
-    """Local servers release a stream of each user, and learn types with what others have released."""
-
-    def __init__(self, constants: PrivatePlusConstants, shape: Shape) -> None:
-        super().__init__(constants, shape)
-        self.grid = constants.share
+        level, flags = level_named(self.constants.level), FLAGS[self.constants.level]
+        budget = self.constants.epsilon, self.constants.delta
+        return Ledger(level, *budget, flags, seeded, keep=keep, unit=EVENT)
 
     @cached_property
     def plan(self) -> StreamPlan:
         """Noise and schedule of a user's stream."""
-        budget = self.claim.privacy.epsilon, self.claim.privacy.delta
-        first, ratio = self.claim.first_release, self.claim.release_ratio
+        budget = self.constants.epsilon, self.constants.delta
+        first, ratio = self.constants.first_release, self.constants.release_ratio
         return plan_stream(*budget, self.domain, self.shape.dim, "increments", first, ratio)
 
     @cached_property
@@ -163,63 +151,6 @@ class StreamFamily(PrivateFamily):
 
     def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
         return EventGlobal(servers, self.limits, link)
-
-
-class UserFamily(PrivateFamily):
-    """Local servers release whole users, in slots; a server with few users keeps to itself."""
-
-    def __init__(self, constants: PrivatePlusConstants, shape: Shape) -> None:
-        super().__init__(constants, shape)
-        self.released_only = self.claim.level.name == "interactive"
-
-    @cached_property
-    def slots(self) -> SlotPlan:
-        """Noise and schedule of releases."""
-        budget = self.claim.privacy.epsilon, self.claim.privacy.delta
-        entries = release_length(self.constants.types, self.shape.dim)
-        size = self.constants.contribution, self.constants.slots
-        return plan_slots(*budget, entries, *size, days=self.constants.period)
-
-    @cached_property
-    def public(self) -> FilterRules:
-        """What released users are taken for: constants that no data have changed."""
-        return FilterRules(self.constants.types, self.shape.dim, self.domain.constant)
-
-    def fingerprint(self) -> dict[str, Any]:
-        promised = {"level": self.claim.level.name, "slots": asdict(self.slots)}
-        return super().fingerprint() | promised | {"public": asdict(self.public)}
-
-    def price(self) -> Price:
-        """A stream is the slots of a server."""
-        distance = self.slots.mechanism.distance(self.slots.releases)
-        return Price(self.slots.mu, distance)
-
-    def local_server(self, place: Place, users: Crowd, live: bool) -> LocalServer:
-        """With few users sums as noisy as these are of no use: the server learns types, alone.
-
-        Where everybody is served from own data and released values only, it cannot learn any.
-        """
-        few = 0 if self.constants.half_life > 0.0 else self.constants.few
-        if self.released_only or len(users.squares) > few:
-            return self._with_slots(place, users, self.clock() if live else None)
-        alone = self._with_types(place, users, live, share=False)
-        if not live:
-            return alone
-        return GrowingUsers(
-            alone, few, lambda crowd: self._with_slots(place, crowd, self.clock()), self.slots
-        )
-
-    def _with_slots(self, place: Place, crowd: Crowd, clock: GeometricClock | None) -> UserLocal:
-        """Its own clock, if any, starts from the present count."""
-        rules, slots = TypeRules(types=self.constants.types, dim=self.shape.dim), None
-        if self.constants.share and place.ledger is not None:
-            slots = SlotReleases(self.slots, self.public, place.noise, place.ledger, place.name)
-        told = self.constants.type_exploration, self.public, slots, self.released_only
-        kept = keep_share(self.constants.half_life)
-        return UserLocal(crowd, rules, *told, self.domain, place.link, clock, kept)
-
-    def global_server(self, servers: list[int], link: Downlink) -> UserGlobal:
-        return UserGlobal(servers, self.public, self.slots, link)
 
 
 ROWS: tuple[type[Constants], ...] = (PlusConstants, PrivatePlusConstants)

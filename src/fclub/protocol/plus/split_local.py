@@ -123,11 +123,6 @@ class SplitLocal(TypeLocal):
     def ids(self) -> list[int]:
         return [*self.types] if self.share and self.sums.scalars[VISITS] else []
 
-    def _takes_part(self) -> bool:
-        """Before `OFTEN` it waits until there is `GROWTH` times as much as it learned from last."""
-        often = self.observations >= OFTEN * len(self.labels)
-        return often or self.observations >= GROWTH * self.sums.scalars[VISITS]
-
     @property
     def has_begun(self) -> bool:
         """Fewer observations than features say too little."""
@@ -232,8 +227,13 @@ class SplitLocal(TypeLocal):
                 raise InvalidMessage(f"a server of types does not take a {type(message).__name__}")
 
     def call(self, phase: int) -> None:
-        """In a simulation: take part in this phase if there is enough to learn from."""
-        if not self.phase or (self.has_begun and self._takes_part()):
+        """In a simulation: take part in this phase if there is enough to learn from.
+
+        Before `OFTEN` that is `GROWTH` times as much as it learned from last.
+        """
+        often = self.observations >= OFTEN * len(self.labels)
+        grown = often or self.observations >= GROWTH * self.sums.scalars[VISITS]
+        if not self.phase or (self.has_begun and grown):
             self._begin_phase(phase)
 
     def expect(self, prior: PopulationPrior) -> None:

@@ -22,7 +22,7 @@ from fclub.privacy.ledger import Stream
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.link import Uplink
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.people import Crowd
+from fclub.protocol.plus.people import Crowd, People
 from fclub.protocol.plus.type_serving import TypeServing
 from fclub.protocol.seam import (
     NOTHING,
@@ -32,7 +32,6 @@ from fclub.protocol.seam import (
     LocalOverview,
     Moment,
     Outlook,
-    Slotted,
     State,
     nothing,
     part_known,
@@ -59,6 +58,12 @@ class Pass:
     following: int = 0
     first: int = 0
     found: Indices | None = None
+
+    def note(self, people: People) -> None:
+        """Label those whose types were found."""
+        if self.found is not None:
+            people.label(self.first, self.found)
+            self.found = None
 
 
 class TypeLocal(TypeServing):
@@ -138,10 +143,6 @@ class TypeLocal(TypeServing):
     def final_once_sent(self) -> bool:
         return False
 
-    @property
-    def slotted(self) -> Slotted | None:
-        return None
-
     def pause(self) -> None:
         self.paused = True
 
@@ -212,7 +213,7 @@ class TypeLocal(TypeServing):
         """Copy the next users, who are added up elsewhere; after the last, go on with the sums."""
         assert self._pass is not None
         added, users = self._pass, len(self.labels)
-        self._note_types(added)
+        added.note(self.people)
         start, stop = added.following, min(added.following + PART, users)
         if start == stop:
             self._finish(added.sums)
@@ -232,11 +233,6 @@ class TypeLocal(TypeServing):
         model, beliefs = self.model, self.beliefs
         told = beliefs.centres, beliefs.within, beliefs.own
         return lambda known, labels: sum_types(model, known, *told, labels, sums)
-
-    def _note_types(self, added: Pass) -> None:
-        if added.found is not None:
-            self.people.label(added.first, added.found)
-            added.found = None
 
     def _add_all(self, added: Pass) -> None:
         """What users' data say does not change within a phase unless there are new data."""
@@ -326,7 +322,7 @@ class TypeLocal(TypeServing):
         arrays |= flatten(self.sums, "sums.") | flatten(self.others, "others.")
         following = None
         if self._pass is not None:
-            self._note_types(self._pass)
+            self._pass.note(self.people)
             following = self._pass.following
             arrays |= flatten(self._pass.sums, "pass.")
         return arrays | self.people.arrays(), {

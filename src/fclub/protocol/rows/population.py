@@ -1,16 +1,15 @@
-"""`cdp-population`: the population of tastes, released in the slots of a plan."""
+"""Unit user of `cdp-fclub-plus`: the population of tastes, released in the slots of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from fclub.config import Delta, Epsilon, Privacy, require
+from fclub.config import Privacy, require
 from fclub.core.plus.type_model import stacked
 from fclub.core.population import rounds, typed_rounds
 from fclub.core.population.filter import VERSION
@@ -18,10 +17,9 @@ from fclub.core.population.model import PublicModel
 from fclub.core.population.rounds import PopulationRound
 from fclub.core.population.typed_rounds import TypedRound
 from fclub.core.statistics import Packed
-from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import USER, Flag, level_named
-from fclub.privacy.plan import FEWEST, Plan, decode_plan, make_plan, read_plan, slot_visits
+from fclub.privacy.plan import FEWEST, Plan, PlanLevel, decode_plan, make_plan, read_plan, slot_visits
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.exchanges import slots
 from fclub.protocol.exchanges.slots import SlotsGlobal, SlotsLocal, Transcript
@@ -33,16 +31,16 @@ from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.family import adaptive_rules
 from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.split_local import SplitLocal
-from fclub.protocol.seam import Constants, Place, Price, Shape
+from fclub.protocol.seam import Place, Price, Shape
 from fclub.protocol.servers import GlobalServer, LocalServer
+
+if TYPE_CHECKING:
+    from fclub.protocol.plus.private import PrivatePlusConstants
 
 FLAGS = {"transcript": (Flag.RAW_CHOICES,), "interactive": ()}
 """What each level leaves to raw data: evidence of neighbours weighs what a user is served from."""
 
 FOREVER = 2**62
-
-MOST_TYPES = 20
-"""Types that a server learns at home."""
 
 
 class PlanClock:
@@ -86,56 +84,19 @@ def plan_of(given: str) -> Plan:
     return decode_plan(given) if given.lstrip().startswith("{") else read_plan(Path(given))
 
 
-class PopulationConstants(Constants):
-    """What is promised, the plan or what one is made from, and how users are served."""
-
-    name = "cdp-population"
-    switches: ClassVar[Mapping[str, str]] = {
-        "detection": "population",
-        "trigger": "plan",
-        "noise": "slots",
-        "scoring": "fused",
-    }
-
-    epsilon: Epsilon = 1.0
-    delta: Delta = 1e-5
-    level: Annotated[
-        Literal["transcript", "interactive"],
-        meaning("what the promise covers: all messages, or choices as well"),
-    ] = "transcript"
-    share: Annotated[bool, meaning("let servers learn from each other; off: each stays alone")] = True
-    secure: Annotated[
-        bool, meaning("one noise per federation, if it has three servers; off: noise per server")
-    ] = True
-    colluders: (
-        Annotated[int, meaning("servers that may collude; null: a third of them", least=1)] | None
-    ) = None
-    epsilon_alone: Annotated[
-        float, meaning("ε that is left of a secure sum if all other servers collude", above=0)
-    ] = 8.0
-    visits: Annotated[
-        float, meaning("visits that a user is expected to make in the plan's time", "visits", above=0)
-    ] = 75.0
-    past_visits: Annotated[
-        float, meaning("visits of a user that were imported before the start", "visits", least=0)
-    ] = 0.0
-    plan: Annotated[str, meaning("file of a plan, instead of one made from these numbers")] = ""
-    exploration: Annotated[
-        float, meaning("posterior deviations that are added to an item's score", least=0)
-    ] = 1.0
-
-    def make_family(self, shape: Shape) -> PopulationFamily:
-        return PopulationFamily(self, shape)
-
-
 class PopulationFamily:
     """Every server serves its users from their own data and the population; all release in slots."""
 
-    def __init__(self, constants: PopulationConstants, shape: Shape) -> None:
+    def __init__(self, constants: PrivatePlusConstants, shape: Shape) -> None:
         self.constants, self.shape = constants, shape
         self.privacy = Privacy(constants.epsilon, constants.delta)
-        self.domain = Domain.of(shape.constant)
+        self.domain = Domain.of(shape.constant) if constants.centre else Domain()
         self.model = PublicModel(shape.dim, shape.constant)
+
+    @property
+    def level(self) -> PlanLevel:
+        assert self.constants.level != "cdp"  # no guarantee about all data of a user
+        return self.constants.level
 
     @cached_property
     def plan(self) -> Plan:
@@ -156,7 +117,7 @@ class PopulationFamily:
             users=shape.users,
             members=shape.members,
             visits=slot_visits(constants.visits),
-            level=constants.level,
+            level=self.level,
             secure=secure,
             colluders=constants.colluders,
             epsilon_alone=constants.epsilon_alone,
@@ -178,7 +139,9 @@ class PopulationFamily:
     def fingerprint(self) -> dict[str, Any]:
         """A live store takes a plan once, after which that is its own."""
         plan = msgspec.to_builtins(self.plan) if self.planned or not self.shape.live else None
-        return {"plan": plan, "filter": VERSION, "share": self.constants.share}
+        known = {"plan": plan, "filter": VERSION, "share": self.constants.share}
+        known |= {"constant": self.shape.constant, "centre": self.domain.low}
+        return known | ({"types": self.constants.types} if self.pooled else {})
 
     def ledger(self, seeded: bool, keep: bool = True) -> Ledger:
         level, flags = level_named(self.constants.level), FLAGS[self.constants.level]
@@ -192,7 +155,10 @@ class PopulationFamily:
     def clock(self) -> PlanClock:
         visits = self.plan.visits if self._shares else ()
         starts = tuple(max(1, round(self.plan.users * number)) for number in visits)
-        return PlanClock(starts, GeometricClock() if self.pooled else None)
+        return PlanClock(starts, self._clock_at_home() if self.pooled else None)
+
+    def _clock_at_home(self) -> GeometricClock:
+        return GeometricClock(ratio=self.constants.ratio)
 
     @property
     def _shares(self) -> bool:
@@ -219,18 +185,18 @@ class PopulationFamily:
         return LocalServer(learner, SlotsLocal(learner, self.first, *told, times))
 
     def _learner(self, users: Packed) -> PopulationLearner:
-        exploration = self.constants.exploration
+        exploration = self.constants.type_exploration
         return PopulationLearner(users, self.model, self.domain, self.pooled, exploration)
 
     def _at_home(self, place: Place, crowd: Crowd, live: bool) -> TypesAtHome:
         types = SplitLocal(
             crowd,
-            adaptive_rules(MOST_TYPES, self.shape.dim),
-            self.constants.exploration,
+            adaptive_rules(self.constants.types, self.shape.dim),
+            self.constants.type_exploration,
             share=False,
             domain=self.domain,
             link=place.link,
-            clock=GeometricClock() if live else None,
+            clock=self._clock_at_home() if live else None,
         )
         others = self.planned if live else self._shares
         return TypesAtHome(self._learner(crowd.users), types, Border() if others else None)
@@ -312,6 +278,3 @@ class TypedRounds:
 
     def unpack(self, state: TypedRound) -> None:
         self._population.unpack(state.population)
-
-
-ROWS: tuple[type[Constants], ...] = (PopulationConstants,)

@@ -14,7 +14,6 @@ from fclub.protocol.interfaces.overview import (
     OBSERVATIONS,
     TIME,
     TYPE,
-    USERS,
     VISITS_PER_USER,
     GlobalOverview,
     LocalOverview,
@@ -38,7 +37,6 @@ from fclub.protocol.seam.servers import (
     Gathering,
     GlobalServer,
     LocalServer,
-    Slotted,
     nothing,
 )
 
@@ -49,7 +47,6 @@ __all__ = [
     "OBSERVATIONS",
     "TIME",
     "TYPE",
-    "USERS",
     "VISITS_PER_USER",
     "Beginning",
     "Bound",
@@ -69,7 +66,6 @@ __all__ = [
     "Place",
     "Price",
     "Shape",
-    "Slotted",
     "State",
     "Users",
     "global_overview",

@@ -73,10 +73,6 @@ class LocalServer(Protocol):
     def used(self) -> int:
         """The last phase that was reported, or what says the same of slots; 0 without both."""
 
-    @property
-    def slotted(self) -> Slotted | None:
-        """The same server, if it releases whole users in slots."""
-
     def bound(self, row: int) -> Bound:
         """What `recommend` scores items with for this user, as a copy that nothing changes."""
 
@@ -167,43 +163,6 @@ class Gathering:
 
     def due(self, now: float) -> None:
         """It has no times."""
-
-
-class Slotted(Protocol):
-    """A local server that releases whole users in slots, each of which it may compute once, ever.
-
-    Whoever runs it live says when somebody arrives, asks which slot is due, and lets it compute that
-    slot once it may be used. In a simulation servers do this themselves when a phase starts.
-    """
-
-    def arrive(self) -> None:
-        """Somebody visits; nothing was offered and answered yet."""
-
-    def period_start(self, now: float) -> int:
-        """The number up to which slots cannot be used any more in the period of this time."""
-
-    def period_end(self, now: float) -> int:
-        """The number of the last slot in the period of this time, or in a later one that has begun."""
-
-    @property
-    def used(self) -> int:
-        """The number of the last slot that was used, or given up."""
-
-    def due_slot(self) -> int | None:
-        """The slot that the numbers of visits and users call for now: both are public."""
-
-    def release(self, slot: int) -> None:
-        """Compute this slot and send it; a slot that was used, or left out, is a `PrivacyError`."""
-
-    def slot_number(self, slot: int) -> int:
-        """What `used` will be once this slot is used."""
-
-    @property
-    def unfinished(self) -> int:
-        """The number of the slot that is being computed and has not left; 0 if none is."""
-
-    def forgo(self, used: int) -> None:
-        """Count everything up to this number as used: somebody else may have done so."""
 
 
 class GlobalServer(Protocol):

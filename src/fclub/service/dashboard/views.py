@@ -80,7 +80,7 @@ class LocalView:
             return None
         largest = sorted(open_now.items(), key=lambda entry: -entry[1].observations)[:SHOWN_STREAMS]
         mu = ledger.mu_of_period if ledger.unit == USER else ledger.mu
-        return promise(ledger, float(self.model.parameters.get("period") or 0.0)) | {
+        return promise(ledger) | {
             "server": cost(mu, *ledger.claimed, ledger.distance),
             "phases": len({stream.epoch for stream in ledger.streams.values()}),
             "exhausted": self.node.exhausted,
@@ -180,7 +180,7 @@ class GlobalView:
         if ledger is None or price is None:
             return None
         paid = {name: self.node.server.paid_by(peer.number) for name, peer in self.node.peers.items()}
-        return promise(ledger, float(self.model.parameters.get("period") or 0.0)) | {
+        return promise(ledger) | {
             "servers": {
                 name: cost(price.stream * sqrt(times), *ledger.claimed, price.distance * ceil(times))
                 for name, times in paid.items()

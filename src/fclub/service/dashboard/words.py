@@ -20,16 +20,16 @@ COVERS = {
 }
 """What each level protects, in few words."""
 
+NO_PLAN = (
+    "Nothing leaves: this server has no plan. It serves its users from their own data; `fclub plan` "
+    "writes a plan for all members."
+)
+
 
 def next_sending(outlook: Outlook) -> str:
     """When a local server sends next, or why it does not."""
     now, at = outlook.now, outlook.at
     match outlook.what:
-        case seam.USERS if at is not None:
-            return (
-                f"Nothing leaves yet: with this promise a server of up to {at - 1:.0f} users keeps to "
-                f"itself. It has {now:.0f}."
-            )
         case seam.VISITS_PER_USER if at is None:
             return (
                 f"All {outlook.releases} releases of this period are used: nothing more leaves in it."
@@ -48,15 +48,13 @@ def next_sending(outlook: Outlook) -> str:
             return f"The next exchange is at {at:,.0f} observations; now there are {now:,.0f}."
         case seam.CHANGE:
             return "A cluster is sent once new data change its estimate enough, and at every phase."
-    return "Nothing ever leaves: this server was told not to share, or has no plan."
+    return NO_PLAN
 
 
-def promise(ledger: Ledger, days: float) -> dict[str, Any]:
+def promise(ledger: Ledger) -> dict[str, Any]:
     """What is claimed: numbers, and a sentence without them."""
     subject = "all data of one user" if ledger.unit == USER else "one observation of a user"
-    period = ""
-    if ledger.unit == USER:
-        period = f" in every period of {days:g} days" if days else ", for ever"
+    period = ", for ever" if ledger.unit == USER else ""
     return {
         "claimed": list(ledger.claimed),
         "unit": ledger.unit,

@@ -61,7 +61,7 @@ def wished_places(offer: Offer, bound: Bound, count: int, wishes: Wishes) -> lis
 
 
 class Chooser:
-    """Answers requests for recommendations; one that is refused has counted as a visit, no more."""
+    """Answers requests for recommendations; of one that is refused only the user is known, no more."""
 
     def __init__(self, settings: LocalSettings, node: LocalNode, runner: Runner) -> None:
         self.node, self.runner = node, runner
@@ -77,17 +77,13 @@ class Chooser:
         return self._one(entry)
 
     def arrive(self, user: str) -> int:
-        """Before anything else of a request is looked at; a name that is none counts as well."""
-        try:
-            check_user(user)
-        except InvalidInput:
-            self.node.arrive(None)
-            raise
-        return self.node.arrive(user)
+        """The user's row, before anything else of a request is looked at."""
+        check_user(user)
+        return self.node.row_of_new(user)
 
     def arrive_unread(self, names: list[str]) -> None:
         """Somebody with each of these names has asked for something that cannot be read."""
-        for name in names or [""]:
+        for name in names:
             with suppress(InvalidInput):
                 self.arrive(name)
 

@@ -17,8 +17,10 @@ from fclub.buckets import bucket_of_decision, bucket_of_user
 from fclub.errors import FclubError, InvalidInput, NotStored, TooLarge
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.privacy.levels import USER
+from fclub.protocol.seam import NOTHING
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import LocalView
+from fclub.service.dashboard.words import NO_PLAN
 from fclub.service.http import api
 from fclub.service.http.choosing import Chooser
 from fclub.service.http.gate import (
@@ -356,6 +358,8 @@ class LocalService:
             health = {"status": "degraded", "reason": self.monitor.unreached}
         if alarm := self.node.server.outlook.alarm:
             health = {"status": "degraded", "reason": alarm}
+        if self.node.server.outlook.what == NOTHING:
+            health |= {"releases": NO_PLAN}
         return health | {"uptime_seconds": uptime, "privacy_exhausted": exhausted}
 
     async def ready(self, request: Request) -> Response:

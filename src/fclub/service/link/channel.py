@@ -120,27 +120,6 @@ class Knock(msgspec.Struct, frozen=True, array_like=True, tag="knock"):
     sender: str
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
-    """May this process, known by a random number, use the slot with this number?"""
-
-    version: int
-    sender: str
-    session: bytes
-    process: bytes
-    slot: int
-
-
-class Grant(msgspec.Struct, frozen=True, array_like=True, tag="grant"):
-    """The slot belongs to that process from now on, or to another one, for ever."""
-
-    version: int
-    sender: str
-    session: bytes
-    process: bytes
-    slot: int
-    granted: bool
-
-
 class Shut(msgspec.Struct, frozen=True, array_like=True, tag="shut"):
     """The global server does not listen to this local server, which should tell its operator."""
 
@@ -156,7 +135,7 @@ class Cohort(msgspec.Struct, frozen=True, array_like=True, tag="cohort"):
     payload: bytes
 
 
-Frame = Numbered | Receipt | Hello | Welcome | Knock | Ask | Grant | Shut | Cohort
+Frame = Numbered | Receipt | Hello | Welcome | Knock | Shut | Cohort
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
@@ -238,8 +217,6 @@ def decode_frame(data: bytes, sender: str) -> Frame:
 def _check(frame: Frame) -> None:
     if isinstance(frame, Numbered | Receipt) and frame.sequence < 0:
         raise InvalidMessage(f"sequence number {frame.sequence}")
-    if isinstance(frame, Ask | Grant) and not 0 <= frame.slot < LARGEST:
-        raise InvalidMessage(f"slot {frame.slot}")
     if isinstance(frame, Hello | Welcome):
         record = frame.record
         numbers = (record.ordinal, record.sent, record.confirmed, record.received, record.used)

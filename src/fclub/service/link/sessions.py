@@ -78,10 +78,10 @@ def offer_for(local: Record, hub: Record, verdict: Verdict) -> Offer:
     )
 
 
-def beginning_of(offer: Offer, sure: bool) -> Beginning:
+def beginning_of(offer: Offer) -> Beginning:
     """What the algorithm has to know; where nothing was heard before, a new store is no loss."""
     lost = offer.local_new and offer.ordinal > 1
-    return Beginning(lost, offer.local_old, offer.global_lost, offer.used, sure)
+    return Beginning(lost, offer.local_old, offer.global_lost, offer.used)
 
 
 def reason_for(offer: Offer) -> str:

@@ -36,10 +36,8 @@ from fclub.protocol.seam import Family, GlobalServer, State
 from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
-    Ask,
     Channel,
     Cohort,
-    Grant,
     Hello,
     Knock,
     Numbered,
@@ -262,7 +260,6 @@ class Peer:
     marked: bool = False
     incarnations: dict[str, int] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
-    granted: tuple[int, str] = (0, "")
     doubt: bool = False
     trouble: str | None = None
     offences: int = 0
@@ -299,8 +296,6 @@ class GlobalSessions:
         """Take up what was answered, and for whom this store still counts as restored."""
         store, peers = self.node.store, self.node.peers
         marked = json.loads(store.get("marked") or "[]")
-        for name, (slot, process) in json.loads(store.get("grants") or "{}").items():
-            peers[name].granted = slot, process
         for name, peer in peers.items():
             kept = store.get(f"answers of {name}")
             if kept is not None:
@@ -346,7 +341,7 @@ class GlobalSessions:
     def _answer(self, peer: Peer, hello: Hello) -> Answer:
         channel, theirs = peer.channel, hello.record
         last = peer.incarnations.get(theirs.incarnation.hex(), channel.ordinal)
-        used, superseded = self.used(peer), last < channel.ordinal
+        used, superseded = self.node.server.used_by(peer.number), last < channel.ordinal
         ours = channel.record(self.node.incarnation, peer.marked, used, superseded)
         ours = msgspec.structs.replace(ours, rules=self.node.rules)
         verdict, offer = judge(theirs, ours), None
@@ -378,22 +373,8 @@ class GlobalSessions:
         """What the entry of a new session does."""
         peer.channel.begin(offer.ordinal, offer.session, self.journal.changes)
         peer.incarnations[offer.incarnation.hex()] = offer.ordinal
-        self.node.server.begin(peer.number, beginning_of(offer, sure=False))
+        self.node.server.begin(peer.number, beginning_of(offer))
         self.node.server.advance()
-
-    def grant(self, peer: Peer, ask: Ask) -> None:
-        """A slot is granted once, to one process; none up to the highest that is known to be used."""
-        if ask.slot > self.used(peer):
-            peer.granted = ask.slot, ask.process.hex()
-            kept = {name: other.granted for name, other in self.node.peers.items()}
-            self.journal.changes.note("grants", json.dumps(kept))
-        granted = peer.granted == (ask.slot, ask.process.hex())
-        answer = Grant(VERSION, GLOBAL, ask.session, ask.process, ask.slot, granted)
-        self.journal.changes.letters.append((peer.channel.peer, encode_frame(answer)))
-
-    def used(self, peer: Peer) -> int:
-        """What the server has used at least, or may have used."""
-        return max(self.node.server.used_by(peer.number), peer.granted[0])
 
 
 @dataclass(frozen=True)
@@ -559,9 +540,6 @@ class GlobalNode(Node):
                 self.sessions.greet(peer, frame)
             case Numbered():
                 self._receive_numbered(peer, frame)
-            case Ask():
-                peer.channel.check_session(frame.session)
-                self.sessions.grant(peer, frame)
             case Cohort() if self.cohort is not None:
                 self.cohort.receive(sender, frame.payload)
             case Receipt():

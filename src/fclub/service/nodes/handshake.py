@@ -45,15 +45,10 @@ SHUT_OUT = Standing(
 
 
 class Handshake:
-    """A question is repeated, byte for byte, until its answer comes; other answers are left alone.
-
-    `process` is drawn with this object and kept in memory only, so that a copy of the store cannot use
-    what was granted to this process. `sure` tells that it has agreed with the global server before.
-    """
+    """A question is repeated, byte for byte, until its answer comes; other answers are left alone."""
 
     def __init__(self) -> None:
         self.standing = WAITING
-        self.process, self.sure = os.urandom(NUMBER_BYTES), False
         self.frame: bytes | None = None
         self.doubt = self.shut = False
         self.early: dict[int, Numbered] = {}

@@ -34,14 +34,11 @@ from fclub.errors import (
 from fclub.privacy.levels import EVENT
 from fclub.protocol.exchanges.slots import SlotsLocal
 from fclub.protocol.messages import Message, encode
-from fclub.protocol.seam import Bound, Family, LocalOverview, Moment, Place, Slotted, State
+from fclub.protocol.seam import Bound, Family, LocalOverview, Moment, Place, State
 from fclub.service.link.channel import (
     GLOBAL,
-    VERSION,
-    Ask,
     Channel,
     Cohort,
-    Grant,
     Knock,
     Numbered,
     Offer,
@@ -49,7 +46,6 @@ from fclub.service.link.channel import (
     Shut,
     Welcome,
     decode_frame,
-    encode_frame,
 )
 from fclub.service.link.sessions import beginning_of, reason_for
 from fclub.service.nodes.cohorts import MemberSide
@@ -64,7 +60,6 @@ from fclub.service.nodes.handshake import (
 from fclub.service.nodes.node import Clock, Empty, Entry, Node, RecordedNoise, Work
 from fclub.service.store import offers
 from fclub.service.store.attributes import Attributes
-from fclub.service.store.backup import SILENT
 from fclub.service.store.books import Books
 from fclub.service.store.catalogue import Catalogue
 from fclub.service.store.decisions import (
@@ -259,10 +254,9 @@ class Agree(Empty):
 
 @dataclass(frozen=True)
 class Begin(Entry):
-    """A new session; `sure` tells that this process has agreed with the global server before."""
+    """A new session."""
 
     offer: Offer
-    sure: bool
 
     kind = "begin"
 
@@ -271,14 +265,14 @@ class Begin(Entry):
         return GLOBAL
 
     def body(self) -> bytes:
-        return msgspec.msgpack.encode((self.offer, self.sure))
+        return msgspec.msgpack.encode(self.offer)
 
     @classmethod
     def read(cls, source: str, body: bytes) -> Begin:
-        return cls(*msgspec.msgpack.decode(body, type=tuple[Offer, bool]))
+        return cls(msgspec.msgpack.decode(body, type=Offer))
 
     def apply(self, node: LocalNode) -> None:
-        node.sessions.begin(self.offer, self.sure)
+        node.sessions.begin(self.offer)
 
 
 @dataclass(frozen=True)
@@ -320,40 +314,6 @@ def slots_of(node: LocalNode) -> SlotsLocal:
     return exchange
 
 
-class Visit(Empty):
-    """Somebody asks for something: slots are due by visits."""
-
-    kind = "visit"
-
-    def apply(self, node: LocalNode) -> None:
-        _slotted(node).arrive()
-
-
-class Release(_Number):
-    """This process was granted the slot, and computes it."""
-
-    kind = "slot"
-
-    def apply(self, node: LocalNode) -> None:
-        _slotted(node).release(self.number)
-
-
-class Forgo(_Number):
-    """All slots up to this number count as used."""
-
-    kind = "forgo"
-
-    def apply(self, node: LocalNode) -> None:
-        _slotted(node).forgo(self.number)
-
-
-def _slotted(node: LocalNode) -> Slotted:
-    server = node.server.slotted
-    if server is None:
-        raise InvalidFile(f"{node.store.path} has a log entry about slots, which its server has not")
-    return server
-
-
 KINDS: Mapping[str, type[Entry]] = {
     entry.kind: entry
     for entry in (
@@ -369,9 +329,6 @@ KINDS: Mapping[str, type[Entry]] = {
         Begin,
         Tick,
         Sent,
-        Visit,
-        Release,
-        Forgo,
     )
 }
 
@@ -407,20 +364,8 @@ class LocalSessions:
             Pause().apply(self.node)
 
     def recovered(self) -> None:
-        """A process that has just started has no answer, and may have been granted no slot.
-
-        A slot that was being computed may have been sent, by the process before or by one more copy of
-        this store, with noise of its own: it is given up.
-        """
+        """A process that has just started has no answer."""
         self.wait()
-        server = self.node.server.slotted
-        if server is not None and server.unfinished:
-            self.journal.do(Forgo(server.unfinished))
-        if self.node.store.get(SILENT) == "true":
-            # Whoever restored this store does not ask the global server which slots are used.
-            if server is not None:
-                self.journal.do(Forgo(server.period_end(time.time())))
-            self.journal.changes.note(SILENT, "false")
 
     def connected(self) -> None:
         self.hello()
@@ -461,7 +406,7 @@ class LocalSessions:
         if self.handshake.doubt and self.handshake.standing.state == AGREED:
             self.hello()
             return True
-        return self.ask_for_slot()
+        return False
 
     def stuck(self, channel: Channel) -> bool:
         """Ask: the answer says what has to be sent again."""
@@ -487,11 +432,11 @@ class LocalSessions:
             self._accept(frame.offer)
         else:
             self.channel.confirm(frame.record.received, frame.record.heard, self.journal.changes)
-            self._agree(frame.record.used)
+            self._agree()
 
     def _accept(self, offer: Offer) -> None:
         """Begin the session that is offered, send again what is needed, and ask again in it."""
-        self.journal.do(Begin(offer, self.handshake.sure))
+        self.journal.do(Begin(offer))
         self.node.incarnation, self.marked = offer.incarnation, False
         reason, changes = reason_for(offer), self.journal.changes
         self.begun = {"session": offer.ordinal, "at": time.time(), "reason": reason}
@@ -503,56 +448,23 @@ class LocalSessions:
             self.handshake.standing = Standing(self.handshake.standing.state, reason)
         self.hello()
 
-    def begin(self, offer: Offer, sure: bool) -> None:
+    def begin(self, offer: Offer) -> None:
         """What the entry of a new session does."""
         self.channel.begin(offer.ordinal, offer.session, self.journal.changes)
         self.era += offer.local_old
         self.handshake.early.clear()
-        self.node.server.begin(beginning_of(offer, sure))
+        self.node.server.begin(beginning_of(offer))
 
-    def _agree(self, used: int) -> None:
-        """Send again what was not heard, and go on; a slot that may be granted is not given up."""
+    def _agree(self) -> None:
+        """Send again what was not heard, and go on."""
         self.journal.send_again(self.channel)
         self.journal.do(Agree())
-        self.handshake.standing, self.handshake.sure = Standing(AGREED), True
-        server = self.node.server.slotted
-        if server is not None and used - 1 > server.used:
-            self.journal.do(Forgo(used - 1))
-        self.ask_for_slot()
+        self.handshake.standing = Standing(AGREED)
         early, self.handshake.early = self.handshake.early, {}
         for _, frame in sorted(early.items()):
             # What is refused now is not confirmed, so it comes again and is told then.
             with suppress(FclubError):
                 self._receive_numbered(frame)
-
-    def visited(self, server: Slotted) -> None:
-        """Somebody asks for something: a period may begin by the clock, and a slot be due."""
-        self.journal.do(Visit())
-        start = server.period_start(time.time())
-        if start > server.used:
-            self.journal.do(Forgo(start))
-        self.ask_for_slot()
-
-    def ask_for_slot(self) -> bool:
-        """Ask whether this process may use the slot that is due, if one is and both sides agree."""
-        server = self.node.server.slotted
-        slot = None if server is None or self.paused else server.due_slot()
-        if server is None or slot is None:
-            return False
-        number, process = server.slot_number(slot), self.handshake.process
-        self._tell(encode_frame(Ask(VERSION, self.node.name, self.channel.session, process, number)))
-        return True
-
-    def granted(self, grant: Grant) -> None:
-        """Compute the slot, or know that another process has it; what is not due any more is void."""
-        server = self.node.server.slotted
-        self.channel.check_session(grant.session)
-        if self.paused or grant.process != self.handshake.process or server is None:
-            return
-        slot = server.due_slot()
-        if slot is None or server.slot_number(slot) != grant.slot:
-            return
-        self.journal.do(Release(slot) if grant.granted else Forgo(grant.slot))
 
     def take_in(self, frame: Numbered | Receipt) -> None:
         """While the answer to a question is awaited nothing may move: messages are kept for later."""
@@ -803,7 +715,7 @@ class LocalNode(Node):
 
     def recommend(self, user: str, items: Matrix, ids: Sequence[str], known: bool = False) -> Decision:
         """Somebody arrives, and is shown one of these items; `known`: they are of the catalogue."""
-        self.arrive(user)
+        self.row_of_new(user)
         return self.choose(user, items, ids, known)
 
     def choose(self, user: str, items: Matrix, ids: Sequence[str], known: bool = False) -> Decision:
@@ -827,17 +739,6 @@ class LocalNode(Node):
         """The row of a user, who may be new."""
         row = self.rows.get(user)
         return self.add_user(user) if row is None else row
-
-    def arrive(self, user: str | None) -> int:
-        """The row of a user who asks for something, counted before anything of that is looked at.
-
-        Slots are due at numbers of users and of arrivals. What is asked and whether it can be answered
-        follows from data: it must not move them. None: somebody who gave no name.
-        """
-        row = -1 if user is None else self.row_of_new(user)
-        if self.server.slotted is not None:
-            self.sessions.visited(self.server.slotted)
-        return row
 
     def show(
         self,
@@ -890,8 +791,6 @@ class LocalNode(Node):
                 self.sessions.welcomed(frame)
             case Knock():
                 self.sessions.knocked()
-            case Grant():
-                self.sessions.granted(frame)
             case Numbered() | Receipt():
                 self.sessions.take_in(frame)
             case Cohort() if self.cohort is not None:

@@ -94,13 +94,11 @@ def _bind(store: Store, model: Model) -> bytes:
     return sha256(json.dumps([found, plan], sort_keys=True).encode()).digest()
 
 
-def rehearse(model: Model, many: bool) -> None:
+def rehearse(model: Model) -> None:
     """A few visits that leave no trace, so that no visitor waits for the kernels to be compiled.
 
-    Two users are played, without a plan; as if they were `many`, if the policy works otherwise then.
+    Two users are played, without a plan.
     """
-    if many and _grows(model):
-        model = msgspec.structs.replace(model, parameters=model.parameters | {"few": 1})
     own = {key: value for key, value in model.parameters.items() if key != PLAN}
     model = msgspec.structs.replace(model, parameters=own)
     rows, first = np.arange(2), np.array([0, 2])
@@ -124,13 +122,8 @@ def is_warm(model: Model) -> bool:
 def warm(model: Model) -> None:
     """Compile what servers of this model need, before they start and each does so by itself."""
     if not is_warm(model):
-        for many in (False, True) if _grows(model) else (False,):
-            rehearse(model, many)
+        rehearse(model)
         set_ready(_kernels_of(model))
-
-
-def _grows(model: Model) -> bool:
-    return "few" in FAMILIES[model.policy].defaults
 
 
 def _kernels_of(model: Model) -> str:

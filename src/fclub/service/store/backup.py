@@ -19,8 +19,6 @@ from fclub.service.store.store import SCHEMAS, VERSION, is_store, require_versio
 
 INCARNATION_BYTES = 16
 
-SILENT = "silent"
-"""Where a store says that its server releases nothing more in this period."""
 PAGES = 1000
 """Pages that are copied at a time; the server may write in between."""
 
@@ -36,14 +34,11 @@ def backup_store(store: Path, target: Path) -> dict[str, object]:
     return found | {"store": str(store), "file": str(target)}
 
 
-def restore_store(
-    file: Path, store: Path, replace: bool = False, silent: bool = False
-) -> dict[str, object]:
+def restore_store(file: Path, store: Path, replace: bool = False) -> dict[str, object]:
     """Put a backup back as the store of a server that is stopped.
 
     The copy gets a new incarnation and a mark: whatever was released since the backup was made is not
-    released again, also if the global server cannot tell that this store is behind. Of whole users only
-    the global server knows which slots are used; `silent`, this server uses no more in this period.
+    released again, also if the global server cannot tell that this store is behind.
     """
     require_store(file)
     if store.exists() and not replace:
@@ -56,7 +51,7 @@ def restore_store(
         with written_whole(store) as unfinished:
             _copy(file, unfinished)
             found = describe(unfinished)
-            _mark(unfinished, silent)
+            _mark(unfinished)
             for rest in ("-wal", "-shm"):
                 Path(f"{store}{rest}").unlink(missing_ok=True)
     return found | {"store": str(store), "file": str(file)}
@@ -124,8 +119,7 @@ def _copy(source: Path, target: Path) -> None:
         raise InvalidFile(f"{source} cannot be copied: {error}") from None
 
 
-def _mark(path: Path, silent: bool) -> None:
+def _mark(path: Path) -> None:
     values = {"incarnation": json.dumps(os.urandom(INCARNATION_BYTES).hex()), "marked": "true"}
-    values |= {SILENT: "true"} if silent else {}
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
