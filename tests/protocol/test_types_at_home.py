@@ -175,6 +175,26 @@ def test_releases_are_the_same_whoever_serves() -> None:
     assert len(sent[0]) >= 3 * len(SIZES)
 
 
+def test_compiled_rounds_release_the_same_whoever_serves() -> None:
+    """The same visits, kept by the kernels: the releases are those of readable rounds with no types."""
+    first, seen = np.concatenate([[0], np.cumsum(SIZES)]), visits(8 * USERS)
+    readable, expected = federation(NEVER)
+    play(readable, seen)
+    for border in (ALWAYS, EARLY):
+        fast, link = federation(border)
+        compiled = fast.family.compiled(fast)
+        assert compiled is not None
+        state, learn = compiled.pack(), compiled.kernels[1]
+        for t, (server, row, x, y) in enumerate(seen, 1):
+            learn(state, int(first[server]) + row, x, y)
+            if t == fast.clock.next_start:
+                compiled.unpack(state)
+                fast.advance(t)
+                state = compiled.pack()
+        assert home(fast, 0).typed
+        assert link.sent == expected.sent
+
+
 def test_the_released_population_is_the_prior_of_types() -> None:
     running, _ = federation()
     learner = home(running, 0)
@@ -327,7 +347,7 @@ def test_live_a_phase_goes_on_after_a_restart_and_with_a_new_session() -> None:
     assert same(local, again)
 
 
-def test_a_slot_and_a_phase_wait_for_each_other() -> None:
+def test_a_slot_does_not_wait_for_a_phase_that_was_begun_before() -> None:
     running, link = federation()
     local: Any = running.servers[0]
     exchange: SlotsLocal = local.exchange
@@ -335,14 +355,19 @@ def test_a_slot_and_a_phase_wait_for_each_other() -> None:
     for _, row, x, y in visits(30):
         local.observe(row % SIZES[0], x, y)
     local.in_parts = True
-    begin = exchange._begin_slot(0)
     local._work(local.study.call(True))
-    local._work(begin)
-    assert [job.kind for job in local.jobs] == ["types", "slot"]
+    local.part()()
+    local._work(exchange._begin_slot(0))
+    assert [job.kind for job in local.jobs] == ["slot", "types"]
+    while not link.sent:
+        assert local.jobs[0].kind == "slot"
+        local.part()()
+    assert [job.kind for job in local.jobs] == ["types"]
     while local.busy:
         local.part()()
     assert len(link.sent) == 1
     assert home(running, 0).types.phase == 1
+    assert home(running, 0).types.sums.scalars[VISITS] == 30
 
 
 def test_a_user_is_forgotten_and_a_reward_replaced_also_while_types_are_learned() -> None:

@@ -113,10 +113,14 @@ class LocalServer:
         return None if begin is None else partial(_do, self._work, begin)
 
     def _work(self, job: Job | None) -> None:
-        """Do a job and all that follow from it, or leave it to `part`."""
+        """Do a job and all that follow from it, or leave it to `part`, where a study comes last.
+
+        So what the exchange sends never waits for what only this server's own users' data call for.
+        """
         while job is not None:
             if self.in_parts:
-                self.jobs = [one for one in self.jobs if one.kind != job.kind] + [job]
+                others = [one for one in self.jobs if one.kind != job.kind]
+                self.jobs = sorted([*others, job], key=self._is_study)
                 return
             job.most = max(job.rows, 1)
             while (add := self.learner.contribute(job)) is not None:
@@ -134,7 +138,7 @@ class LocalServer:
         return bool(self.jobs)
 
     def part(self) -> Callable[[], None]:
-        """The next rows of the job that was begun first, or its end."""
+        """The next rows of the first job, or its end."""
         add = self.learner.contribute(self.jobs[0])
         if add is None:
             self._work(self._finish(self.jobs.pop(0)))
