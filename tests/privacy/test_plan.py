@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from fclub.core.population.contribution import release_length
@@ -54,6 +55,23 @@ def test_noise_per_server_is_whole_for_each() -> None:
     assert plan.colluders == 0
     assert plan.share(100) == pytest.approx(plan.deviation, abs=1.0)
     assert plan.total(100) == pytest.approx(10 * plan.deviation, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"secure": False}, {"users": 40, "members": 3, "epsilon": 8.0}]
+)
+def test_as_many_users_without_noise_tell_a_mean_as_exactly(changes: dict[str, Any]) -> None:
+    """Contributions of norm N in random directions: the mean squared error of their mean is N²/k."""
+    plan, rng, d = some_plan(dim=2, **changes), np.random.default_rng(7), release_length(2)
+    errors = []
+    for _ in range(400):
+        z = rng.normal(size=(plan.users, d))
+        z *= plan.steps / np.linalg.norm(z, axis=1, keepdims=True)
+        noise = rng.normal(size=(plan.members, d)).sum(axis=0) * plan.share(plan.members)
+        errors.append(float(np.sum(((z.sum(axis=0) + noise) / plan.users) ** 2)))
+    expected = plan.steps**2 / plan.known
+    assert abs(np.mean(errors) - expected) < 4.0 * np.std(errors) / sqrt(len(errors))
+    assert plan.known < plan.users
 
 
 def test_slots_follow_from_expected_visits() -> None:

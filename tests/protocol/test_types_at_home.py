@@ -117,6 +117,29 @@ def test_a_large_server_serves_from_types_from_its_first_phase_on() -> None:
     assert home(running, 1).types.phase == 0, "it does not learn them either"
 
 
+@pytest.mark.parametrize(
+    ("users", "members", "secure", "at_once"),
+    [
+        (3_000, 3, True, True),
+        (20_000, 10, True, False),
+        (2_000, 10, True, False),
+        (2_000, 10, False, True),
+        (5_000, 100, False, False),
+    ],
+)
+def test_a_server_that_knows_more_than_a_release_serves_from_types_at_once(
+    users: int, members: int, secure: bool, at_once: bool
+) -> None:
+    made = PopulationConstants(visits=20.0, secure=secure).make_family(
+        Shape(10, users, HALF, users, members)
+    )
+    place = Place("0", Recording(made.decode).uplink(0), NoNoise(), made.ledger(True), rng())
+    local: Any = made.local_server(place, made.users(users // members), live=False)
+    border: Border = local.learner.border
+    assert border.users == max(200.0, 2.0 * made.plan.known)
+    assert (users // members >= border.users) == at_once
+
+
 def test_without_others_there_is_no_border() -> None:
     for parameters in ({"share": False}, {}):
         made = family(**parameters)

@@ -122,6 +122,15 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return self.share(members) * sqrt(members)
 
     @property
+    def known(self) -> float:
+        """k = n/(1 + pt²/(nN²)), t the noise in the sum over all members, n the plan's users.
+
+        The mean of so many contributions of norm N, without noise, is as exact as that of all with it.
+        """
+        noise = self.entries * (self.total(self.members) / self.steps) ** 2
+        return self.users / (1.0 + noise / self.users)
+
+    @property
     def mechanism(self) -> Slots:
         """What the ledger accounts for, in units of the largest contribution."""
         spread = self.deviation / self.bound

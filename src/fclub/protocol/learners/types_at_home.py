@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from fclub.protocol.plus.split_local import SplitLocal
 
 
+LEAST_USERS = 200.0
+"""Fewer tell types too slowly for it to be sure that serving from them at once pays."""
+
+
 class Border(NamedTuple):
     """From where on a server serves its users from types: before, the released population knows more.
 
@@ -28,10 +32,15 @@ class Border(NamedTuple):
     each user.
     """
 
-    users: int = 1000
+    users: float
     learned: int = 1000
     served: int = 4000
     visits: int = 20
+
+    @staticmethod
+    def beside(known: float) -> Border:
+        """Where a release says as much of all users as so many without noise would."""
+        return Border(max(LEAST_USERS, 2.0 * known))
 
 
 class TypesAtHome:

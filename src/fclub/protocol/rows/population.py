@@ -199,7 +199,8 @@ class PopulationFamily:
             clock=self._clock_at_home() if live else None,
         )
         others = self.planned if live else self._shares
-        return TypesAtHome(self._learner(crowd.users), types, Border() if others else None)
+        border = Border.beside(self.plan.known) if others else None
+        return TypesAtHome(self._learner(crowd.users), types, border)
 
     def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
         closings = self.plan.ends if self.shape.live and self.planned else ()
