@@ -315,7 +315,13 @@ def test_a_message_that_cannot_be_a_release_changes_nothing() -> None:
     known, plan, share = learner.population, hub(running).plan, told.share
     point = write_point(Population(np.ones(DIM), 0.1 * np.eye(DIM)))
     nan = write_point(Population(np.full(DIM, np.nan), np.eye(DIM)))
+    beyond = [
+        Population(np.ones(DIM), np.diag([1.0, -0.5, 1.0])),
+        Population(np.ones(DIM), 13.0 * np.eye(DIM)),
+        Population(2.0 * np.ones(DIM), np.eye(DIM)),
+    ]
     refused = [
+        *[(Released(1, SERVERS, share, told.sums, write_point(one)), "beyond") for one in beyond],
         (Released(1, SERVERS, share, told.sums, nan), "not finite"),
         (Released(1, SERVERS, share, told.sums, point[:-8]), "expected a population of 9 numbers"),
         (Released(1, SERVERS, share, told.sums[:-8], point), "expected 16 whole numbers"),

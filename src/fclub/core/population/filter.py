@@ -318,3 +318,11 @@ def _public(state: FilterState, d: int) -> Population:
     values, U = np.linalg.eigh(smat(x[d:size], d))
     values = np.clip(values, LEAST_COVARIANCE, MOST_COVARIANCE)
     return Population(x[:d] * min(1.0, sqrt(d) / max(length, 1e-300)), _even((U * values) @ U.T))
+
+
+def is_public(population: Population, tolerance: float) -> bool:
+    """Is a finite population within the bounds of a public point, up to rounding?"""
+    mean, covariance = population
+    values = np.linalg.eigvalsh(covariance)
+    within = LEAST_COVARIANCE - tolerance <= values[0] and values[-1] <= MOST_COVARIANCE + tolerance
+    return bool(within and np.linalg.norm(mean) <= sqrt(len(mean)) + tolerance)

@@ -25,6 +25,7 @@ from fclub.core.population.filter import (
     Slot,
     equivalent_users,
     first_state,
+    is_public,
     learn,
     pace_of,
     smat,
@@ -123,14 +124,20 @@ def write_point(population: Population) -> bytes:
 
 
 def read_point(data: bytes, dim: int) -> Population:
-    """The inverse of `write_point`; what is not finite or not positive definite is refused."""
+    """The inverse of `write_point`; what no filter could have answered is refused.
+
+    So a covariance is positive definite, whoever tells it.
+    """
     size = dim + dim * (dim + 1) // 2
     if len(data) != 8 * size:
         raise InvalidMessage(f"expected a population of {size} numbers, got {len(data)} bytes")
     values = np.frombuffer(data, dtype="<f8").astype(np.float64)
     if not np.isfinite(values).all():
         raise InvalidMessage("a population that is not finite")
-    return Population(values[:dim], smat(values[dim:], dim))
+    population = Population(values[:dim], smat(values[dim:], dim))
+    if not is_public(population, TOLERANCE):
+        raise InvalidMessage("a population beyond the bounds of every filter's answer")
+    return population
 
 
 class Transcript:
