@@ -19,11 +19,8 @@ from .federation import Pump
 @pytest.mark.parametrize(
     ("outlook", "words"),
     [
-        (
-            Outlook(seam.VISITS_PER_USER, 1.26, 2.0, 2, 24),
-            "Release 3 of 24 leaves once",
-        ),
-        (Outlook(seam.VISITS_PER_USER, 90.0, None, 24, 24), "All 24 releases of this period are used"),
+        (Outlook(seam.VISITS_PER_USER, 1.26, 2.0, 2, 14), "Slot 3 of 14 of the plan is due once"),
+        (Outlook(seam.VISITS_PER_USER, 90.0, None, 14, 14), "All 14 slots of the plan are over"),
         (Outlook(seam.OBSERVATIONS, 1200, 1320), "at 1,320 observations; now there are 1,200."),
         (Outlook(seam.TIME, 0.0, 86_400.0, 2, 14), "Slot 3 of 14 of the plan is on 1970-01-02 00:00"),
         (Outlook(seam.TIME, 0.0, None, 14, 14), "All 14 slots of the plan are over"),

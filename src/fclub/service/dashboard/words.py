@@ -30,17 +30,13 @@ def next_sending(outlook: Outlook) -> str:
     """When a local server sends next, or why it does not."""
     now, at = outlook.now, outlook.at
     match outlook.what:
-        case seam.VISITS_PER_USER if at is None:
-            return (
-                f"All {outlook.releases} releases of this period are used: nothing more leaves in it."
-            )
+        case seam.VISITS_PER_USER | seam.TIME if at is None:
+            return f"All {outlook.releases} slots of the plan are over: nothing more leaves."
         case seam.VISITS_PER_USER:
             return (
-                f"Release {outlook.used + 1} of {outlook.releases} leaves once users have made "
+                f"Slot {outlook.used + 1} of {outlook.releases} of the plan is due once users have made "
                 f"{at:.1f} visits on average; now it is {now:.1f}."
             )
-        case seam.TIME if at is None:
-            return f"All {outlook.releases} slots of the plan are over: nothing more leaves."
         case seam.TIME:
             when = f"{datetime.fromtimestamp(at or 0.0, UTC):%Y-%m-%d %H:%M}"
             return f"Slot {outlook.used + 1} of {outlook.releases} of the plan is on {when} UTC."
