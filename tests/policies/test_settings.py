@@ -33,7 +33,7 @@ from fclub.policies.registry import POLICIES
         ("club", "ridge", -1.0),
         ("sclub", "frequency", 0.0),
         ("sclub", "frequency", "often"),
-        ("linucb", "alpha", 2.0),
+        ("linucb", "alpha", -1.0),
     ],
 )
 def test_parameters(name: str, parameter: str, value: Any) -> None:

@@ -130,7 +130,7 @@ def test_a_large_server_serves_from_types_from_its_first_phase_on() -> None:
 def test_a_server_that_knows_more_than_a_release_serves_from_types_at_once(
     users: int, members: int, secure: bool, at_once: bool
 ) -> None:
-    made = PopulationConstants(visits=20.0, secure=secure).make_family(
+    made: Any = PrivatePlusConstants(visits=20.0, secure=secure).make_family(
         Shape(10, users, HALF, users, members)
     )
     place = Place("0", Recording(made.decode).uplink(0), NoNoise(), made.ledger(True), rng())

@@ -34,8 +34,8 @@ def next_sending(outlook: Outlook) -> str:
             return f"All {outlook.releases} slots of the plan are over: nothing more leaves."
         case seam.VISITS_PER_USER:
             return (
-                f"Slot {outlook.used + 1} of {outlook.releases} of the plan is due once users have made "
-                f"{at:.1f} visits on average; now it is {now:.1f}."
+                f"Slot {outlook.used + 1} of {outlook.releases} of the plan is due once users have "
+                f"made {at:.1f} visits on average; now it is {now:.1f}."
             )
         case seam.TIME:
             when = f"{datetime.fromtimestamp(at or 0.0, UTC):%Y-%m-%d %H:%M}"
