@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +13,9 @@ from fclub.core.packing import flatten, rebuild
 from fclub.core.plus.beliefs import (
     PopulationPrior,
     TypeRules,
-    move_population,
-    move_types,
     tell_beliefs,
 )
-from fclub.core.plus.type_sums import VISITS, Known, TypeSums, inform, know_users, sum_types
+from fclub.core.plus.type_sums import VISITS, Known, TypeSums, inform, know_users
 from fclub.core.types import Indices, Vector
 from fclub.privacy.ledger import Stream
 from fclub.privacy.sensitivity import Domain
@@ -27,14 +26,11 @@ from fclub.protocol.plus.type_serving import TypeServing
 from fclub.protocol.seam import (
     NOTHING,
     OBSERVATIONS,
-    TYPE,
     Beginning,
-    LocalOverview,
     Moment,
     Outlook,
     State,
     nothing,
-    part_known,
 )
 
 EXCHANGES = 3
@@ -122,13 +118,14 @@ class TypeLocal(TypeServing):
         return self.observations >= max(1.0, FIRST_PHASE * len(self.labels))
 
     @property
+    @abstractmethod
     def group_of(self) -> Indices:
-        """Types are the same everywhere."""
-        return self.served_by if self.ids else -1 - self.served_by
+        """Types are the same on all servers that share them."""
 
     @property
+    @abstractmethod
     def ids(self) -> list[int]:
-        return [*range(self.rules.types)] if self.share and self.sums.scalars[VISITS] else []
+        """Of types that others know of."""
 
     def withhold(self, row: int, x: Vector, y: float) -> None:
         """Exact sums promise nothing."""
@@ -197,8 +194,9 @@ class TypeLocal(TypeServing):
         self.asking, self.asking_next = asks and not alone, asks and alone
         self._begin_pass()
 
+    @abstractmethod
     def _new_pass(self) -> Pass:
-        return Pass(TypeSums.zeros(self.rules.types, self.rules.dim))
+        """With sums of nobody yet."""
 
     def _begin_pass(self) -> None:
         self._pass = self._new_pass()
@@ -228,11 +226,9 @@ class TypeLocal(TypeServing):
 
         return add
 
+    @abstractmethod
     def _adder(self, sums: TypeSums) -> Callable[[Known, Indices], None]:
         """Adds users to the types that are believed in now, and notes their labels."""
-        model, beliefs = self.model, self.beliefs
-        told = beliefs.centres, beliefs.within, beliefs.own
-        return lambda known, labels: sum_types(model, known, *told, labels, sums)
 
     def _add_all(self, added: Pass) -> None:
         """What users' data say does not change within a phase unless there are new data."""
@@ -264,9 +260,9 @@ class TypeLocal(TypeServing):
             self.step, self.asking, self.asking_next = 0, True, False
             self._begin_pass()
 
+    @abstractmethod
     def _ask(self) -> bool:
-        """Whether others were asked: only servers whose number of types adapts share exact sums."""
-        return False
+        """Whether others were asked."""
 
     def _step_on(self) -> None:
         """Move by the sums of this step; the next begins unless it was the last."""
@@ -275,38 +271,12 @@ class TypeLocal(TypeServing):
         if self.step < EXCHANGES:
             self._begin_pass()
 
+    @abstractmethod
     def _move(self) -> None:
-        total = self.sums.plus(self.others)
-        beliefs = move_types(self.beliefs, total, self.rules)
-        if self.step == EXCHANGES - 1:
-            beliefs = move_population(beliefs, total, self.rules, self.prior)
-            self._known = None
-            self.people.expect(int(np.argmax(beliefs.users)))
-        self._believe(beliefs)
+        """Move types by the sums of all servers; in the last step the population, too."""
 
     def streams(self) -> dict[str, Stream]:
         return {}
-
-    def overview(self) -> list[LocalOverview]:
-        types, told = self.rules.types, bool(self.ids)
-        users, own = self.people.count() if self.clock is None else self.people.members
-        sent, beliefs = np.rint(self.sums.visits) * told, self.beliefs
-        weights = (beliefs.users + 1.0) / (beliefs.users + 1.0).sum()
-        return [
-            LocalOverview(
-                cluster=k if told else None,
-                group=k if told else None,
-                users=int(users[k]),
-                own=int(own[k]),
-                others=round(float(self.others.visits[k])),
-                waiting=max(int(own[k] - sent[k]), 0),
-                shared_by=1 + self.sharing,
-                kind=TYPE,
-                weight=float(weights[k]),
-                known=part_known(beliefs.uncertainty[k], beliefs.covariance),
-            )
-            for k in range(types)
-        ]
 
     @property
     def outlook(self) -> Outlook:

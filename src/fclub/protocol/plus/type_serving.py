@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
-from fclub.core.plus.beliefs import Beliefs, TypeRules, first_beliefs, write_model
+from fclub.core.plus.beliefs import Beliefs, TypeRules
 from fclub.core.plus.type_model import TypeModel
 from fclub.core.plus.type_rounds import know_user, means_by_types, recommend_by_types
 from fclub.core.statistics import Packed, Statistics
@@ -14,7 +16,7 @@ from fclub.protocol.plus.people import Crowd, People
 from fclub.protocol.seam import Bound
 
 
-class TypeServing:
+class TypeServing(ABC):
     """Chooses items for users from what it believes of the types and from each user's own data.
 
     Users may be a slice of a federation's arrays. Where observations fade (`kept` < 1), they are served
@@ -28,14 +30,16 @@ class TypeServing:
         self.rules, self.exploration, self.domain = rules, exploration, domain
         self.centre = CENTRE if domain.constant is not None else 0.0
         self.model = TypeModel.zeros(1, rules.types, rules.dim)
-        self._believe(self._first())
+        self.beliefs = self._first()
+        self._believe(self.beliefs)
 
+    @abstractmethod
     def _first(self) -> Beliefs:
-        return first_beliefs(self.rules)
+        """What a new server believes."""
 
+    @abstractmethod
     def _believe(self, beliefs: Beliefs) -> None:
-        self.beliefs = beliefs
-        write_model(beliefs, self.model)
+        """Serve from these."""
 
     @property
     def users(self) -> Packed:
@@ -50,9 +54,9 @@ class TypeServing:
         return self.people.counts
 
     @property
+    @abstractmethod
     def served_by(self) -> Indices:
-        """Every user's most probable type at the last phase."""
-        return self.labels.astype(np.int64)
+        """Places of the types that users are most probably of."""
 
     @property
     def theta(self) -> Floats:
@@ -63,9 +67,9 @@ class TypeServing:
             theta[:, -1] += CENTRE / self.domain.constant
         return theta
 
+    @abstractmethod
     def add_user(self) -> int:
         """A user of whom nothing is known is served by what is known of all."""
-        return self.people.add(int(np.argmax(self.beliefs.users)))
 
     def recommend(self, row: int, items: Matrix) -> int:
         told = self.exploration, 1.0 - self.centre
