@@ -98,3 +98,12 @@ def test_no_drift_across_a_refresh() -> None:
 @pytest.mark.slow
 def test_no_drift_in_a_million_rounds() -> None:
     assert drift(1_000_500) < 1e-9
+
+
+def test_a_stated_width_takes_the_place_of_the_radius() -> None:
+    """Item 0 is the better one as far as is known, item 1 the less known one by far."""
+    state, items = state_of(1, 2, 1.0), np.eye(2)
+    for _ in range(50):
+        feedback(state, 0, items[0], 0.9)
+    assert recommend(state._replace(width=0.0), 0, items) == 0
+    assert recommend(state._replace(width=10.0), 0, items) == 1

@@ -69,7 +69,9 @@ def test_a_federation_in_one_command(tmp_path: Path) -> None:
     total = 0
     for name in ("s0", "s1"):
         settings = LocalSettings(
-            model=Model(dim=10, constant=HALF), name=name, store=str(tmp_path / f"{name}.db")
+            model=Model(dim=10, constant=HALF, parameters={"plan": str(tmp_path / "plan.json")}),
+            name=name,
+            store=str(tmp_path / f"{name}.db"),
         )
         summary = check_store(settings)
         total += summary["observations"]
