@@ -1,6 +1,6 @@
 """Regret where tastes change, with and without fading of a user's old observations, seed by seed.
 
-python benchmarks/drift.py --policy fclub-plus --half-life 40 --drift 0.01
+python benchmarks/drift.py --policy cdp-fclub-plus --half-life 40 --drift 0.01
 
 With `--drift` a visitor takes over some user's taste for the rest of its visits. Prints the mean ratio
 with a 90 % interval.
@@ -26,7 +26,7 @@ def regret(policy: str, half_life: float, users: int, visits: int, drift: float,
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--policy", default="fclub-plus")
+    parser.add_argument("--policy", default="cdp-fclub-plus")
     parser.add_argument("--half-life", type=float, default=40.0)
     parser.add_argument("--drift", type=float, default=0.01)
     parser.add_argument("--users", type=int, default=1000)

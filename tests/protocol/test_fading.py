@@ -46,10 +46,15 @@ def test_few_users_are_served_from_types_too() -> None:
     assert all(isinstance(server, TypeLocal) for server in started().servers.values())
 
 
-def test_both_loops_are_equal() -> None:
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("fclub-plus", {}), ("cdp-fclub-plus", {}), ("cdp-fclub-plus", {"share": False})],
+)
+def test_both_loops_are_equal(name: str, parameters: dict[str, Any]) -> None:
+    """Without sharing users are served from types, else from the population while they are few."""
     fast, slow = (
         fclub.simulate(
-            make_policy("fclub-plus", types=4, half_life=HALF_LIFE),
+            make_policy(name, types=4, half_life=HALF_LIFE, **parameters),
             make_environment("synthetic", users=30, clusters=3, servers=2, dim=4, items=5, drift=0.05),
             600,
             seed=5,
@@ -140,7 +145,9 @@ def test_what_was_kept_before_fading_counts_in_full_at_first() -> None:
     assert np.array_equal(plain.users.gram, fading.users.gram)
 
 
-@pytest.mark.parametrize("unit", ["user", "event"])
-def test_what_is_released_does_not_fade(unit: str) -> None:
+@pytest.mark.parametrize(
+    "guarantee", [{"unit": "event"}, {"level": "interactive"}], ids=lambda told: "-".join(told.values())
+)
+def test_other_guarantees_do_not_fade(guarantee: dict[str, str]) -> None:
     with pytest.raises(InvalidSetting, match="half_life must be 0"):
-        make_policy("cdp-fclub-plus", unit=unit, half_life=3.0)
+        make_policy("cdp-fclub-plus", half_life=3.0, **guarantee)

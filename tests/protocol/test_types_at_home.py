@@ -198,6 +198,19 @@ def test_releases_are_the_same_whoever_serves() -> None:
     assert len(sent[0]) >= 3 * len(SIZES)
 
 
+@pytest.mark.parametrize("border", [ALWAYS, NEVER])
+def test_releases_do_not_fade_but_what_users_are_served_from_does(border: Border) -> None:
+    (plain, whole), (fading, told) = (federation(border, half_life=h) for h in (0.0, 3.0))
+    for running in (plain, fading):
+        play(running, visits(150))
+    assert whole.sent
+    assert whole.sent == told.sent
+    assert np.array_equal(home(plain, 0).users.gram, home(fading, 0).users.gram)
+    assert not np.allclose(home(plain, 0).bound(0).theta, home(fading, 0).bound(0).theta)
+    theta = home(fading, 0).theta()
+    assert np.allclose(theta[0, :-1], home(fading, 0).bound(0).theta[:-1])
+
+
 def test_compiled_rounds_release_the_same_whoever_serves() -> None:
     """The same visits, kept by the kernels: the releases are those of readable rounds with no types."""
     first, seen = np.concatenate([[0], np.cumsum(SIZES)]), visits(8 * USERS)

@@ -85,10 +85,11 @@ class PopulationLearner:
         self._users, self._room = with_row(self._users, self._room)
         return len(self.counts) - 1
 
-    def bound(self, row: int) -> Bound:
-        d = self.model.dim
+    def bound(self, row: int, left: Packed | None = None) -> Bound:
+        """From all that the user said, or from what is `left` of it."""
+        d, users = self.model.dim, self._users if left is None else left
         theta, inverse = np.empty(d), np.empty((d, d))
-        own = self._users.gram[row], self._users.moment[row]
+        own = users.gram[row], users.moment[row]
         serve(self.start, self.released, float(self.odds[0]), *own, theta, inverse)
         return Bound(theta, inverse, self.exploration, self.centre, 1.0 - self.centre)
 
@@ -136,11 +137,11 @@ class PopulationLearner:
     def labels(self) -> Indices:
         return np.zeros(len(self.counts), dtype=np.int64)
 
-    def theta(self) -> Floats:
+    def theta(self, left: Packed | None = None) -> Floats:
         """Estimates of rewards as they are; what was learned from are centred ones."""
         theta = np.zeros((len(self.counts), self.model.dim))
         for row in range(len(theta)):
-            theta[row] = self.bound(row).theta
+            theta[row] = self.bound(row, left).theta
         if self.domain.constant is not None:
             theta[:, -1] += self.centre / self.domain.constant
         return theta

@@ -78,6 +78,11 @@ class TypesAtHome:
         return self.types.counts
 
     @property
+    def _left(self) -> Packed:
+        """What users are served from; contributions are made of all of their data."""
+        return self.types.people.serving
+
+    @property
     def by_user(self) -> tuple[str, ...]:
         return tuple(under("types.", dict.fromkeys(self.types.by_user)))
 
@@ -87,7 +92,7 @@ class TypesAtHome:
         return row
 
     def bound(self, row: int) -> Bound:
-        return self.types.bound(row) if self.typed else self.population.bound(row)
+        return self.types.bound(row) if self.typed else self.population.bound(row, self._left)
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         self.types.observe(row, x, y)
@@ -139,7 +144,7 @@ class TypesAtHome:
         return self.types.served_by if self.typed else self.population.labels()
 
     def theta(self) -> Floats:
-        return self.types.theta if self.typed else self.population.theta()
+        return self.types.theta if self.typed else self.population.theta(self._left)
 
     def overview(self) -> list[LocalOverview]:
         return self.types.overview() if self.typed else self.population.overview()

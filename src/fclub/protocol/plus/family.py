@@ -14,7 +14,6 @@ from fclub.core.plus.beliefs import TypeRules
 from fclub.core.plus.fading import keep_share
 from fclub.core.plus.type_model import stacked
 from fclub.core.plus.type_rounds import PlusRound
-from fclub.core.statistics import Packed
 from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.sensitivity import Domain
@@ -22,7 +21,7 @@ from fclub.protocol.federation import Federation
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus import messages
-from fclub.protocol.plus.people import Crowd
+from fclub.protocol.plus.people import Crowd, People
 from fclub.protocol.plus.split_global import SplitGlobal
 from fclub.protocol.plus.split_local import SplitLocal
 from fclub.protocol.seam import (
@@ -140,6 +139,7 @@ class PlusRounds:
     def __init__(self, federation: Federation, grid: bool) -> None:
         self.federation, self.grid = federation, grid
         self._servers: list[Any] = list(federation.servers.values())
+        self._people: list[People] = [server.people for server in self._servers]
         sizes = [len(server.counts) for server in self._servers]
         self._model_of = np.repeat(np.arange(len(sizes)), sizes)
 
@@ -154,7 +154,7 @@ class PlusRounds:
             model_of=self._model_of,
             exploration=first.exploration,
             centre=first.centre,
-            recent=_stacked([server.people.recent for server in self._servers]),
+            recent=People.fading(self._people),
             kept=first.people.kept,
             grid=self.grid,
             constant=first.domain.constant or 0.0,
@@ -165,14 +165,4 @@ class PlusRounds:
 
     def unpack(self, state: PlusRound) -> None:
         """The servers' arrays are slices of these, but for what has faded."""
-        if state.kept < 1.0:
-            start = 0
-            for server in self._servers:
-                stop = start + len(server.counts)
-                server.people.recent = state.recent.slice(start, stop)
-                start = stop
-
-
-def _stacked(parts: list[Packed]) -> Packed:
-    """The rows of all of them, in order."""
-    return Packed(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        People.faded(self._people, state.recent)

@@ -79,6 +79,21 @@ class People:
     def labels(self) -> Labels:
         return self._types.labels
 
+    @staticmethod
+    def fading(all_people: list[People]) -> Packed:
+        """What is left of observations that fade, of everybody, in order."""
+        parts = [people.recent for people in all_people]
+        return Packed(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    @staticmethod
+    def faded(all_people: list[People], recent: Packed) -> None:
+        """Share out what compiled rounds have left."""
+        start = 0
+        for people in all_people:
+            if people.kept < 1.0:
+                people.recent = people._recent_room = recent.slice(start, start + len(people))
+            start += len(people)
+
     def count(self, start: int = 0, stop: int | None = None) -> Counts:
         """Of these rows: users and observations of every type."""
         labels = self.labels[start:stop]

@@ -93,8 +93,9 @@ class PrivatePlusConstants(PlusConstants):
     def _check(self) -> None:
         super()._check()
         check_pair(self.unit, self.level)
-        fading = f"{self.name} does not fade what users liked: half_life must be 0"
-        require(self.half_life == 0.0, fading, self.half_life)
+        fades = (self.unit, self.level) == (USER, "transcript")
+        fading = "half_life must be 0 unless unit is user and level is transcript"
+        require(fades or self.half_life == 0.0, fading, self.half_life)
 
     def make_family(self, shape: Shape) -> PopulationFamily | StreamFamily:
         return (PopulationFamily if self.unit == USER else StreamFamily)(self, shape)

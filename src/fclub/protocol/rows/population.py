@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from fclub.config import Privacy, require
+from fclub.core.plus.fading import keep_share
 from fclub.core.plus.type_model import stacked
 from fclub.core.population import rounds, typed_rounds
 from fclub.core.population.filter import VERSION
@@ -29,7 +30,7 @@ from fclub.protocol.learners.types_at_home import Border, TypesAtHome
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
 from fclub.protocol.plus.family import adaptive_rules
-from fclub.protocol.plus.people import Crowd
+from fclub.protocol.plus.people import Crowd, People
 from fclub.protocol.plus.split_local import SplitLocal
 from fclub.protocol.seam import Place, Price, Shape
 from fclub.protocol.servers import GlobalServer, LocalServer
@@ -197,6 +198,7 @@ class PopulationFamily:
             domain=self.domain,
             link=place.link,
             clock=self._clock_at_home() if live else None,
+            kept=keep_share(self.constants.half_life),
         )
         others = self.planned if live else self._shares
         border = Border.beside(self.plan.known) if others else None
@@ -264,6 +266,7 @@ class TypedRounds:
         self._population, self._federation = PopulationRounds(federation), federation
         servers: Any = federation.servers.values()
         self._learners: list[TypesAtHome] = [server.learner for server in servers]
+        self._people = [learner.types.people for learner in self._learners]
 
     def pack(self) -> TypedRound:
         users: Any = self._federation.users
@@ -272,6 +275,8 @@ class TypedRounds:
             squares=users.squares,
             model=stacked([learner.types.model for learner in self._learners]),
             typed=np.array([learner.typed for learner in self._learners], dtype=np.int64),
+            recent=People.fading(self._people),
+            kept=self._people[0].kept,
         )
 
     def count_events(self, state: TypedRound) -> None:
@@ -279,3 +284,4 @@ class TypedRounds:
 
     def unpack(self, state: TypedRound) -> None:
         self._population.unpack(state.population)
+        People.faded(self._people, state.recent)
