@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from fclub.experiments.compare import Comparison, compare, sweep
     from fclub.parameters import meaning
     from fclub.policies.base import Policy
-    from fclub.policies.clients import AsyncLinUCB, DisLinUCB, FedLinUCB
-    from fclub.policies.club import Club
-    from fclub.policies.federated import (
+    from fclub.policies.federated.clients import AsyncLinUCB, DisLinUCB, FedLinUCB
+    from fclub.policies.federated.families import (
         CdpFclubDC,
         CdpFclubPlus,
         CdpHomo,
@@ -29,17 +28,18 @@ if TYPE_CHECKING:
         Homo,
         HomoDC,
     )
-    from fclub.policies.heto import HetoFedBandit
-    from fclub.policies.independent import Greedy, LinUCB, OracleLocal, OraclePooled
-    from fclub.policies.lin_ts import LinTS
-    from fclub.policies.locb import Locb
-    from fclub.policies.oracle_types import OracleTypes
-    from fclub.policies.popular import Popular
-    from fclub.policies.random import Random
-    from fclub.policies.rclumb import Rclumb
+    from fclub.policies.federated.heto import HetoFedBandit
+    from fclub.policies.local.club import Club
+    from fclub.policies.local.independent import Greedy, LinUCB, OracleLocal, OraclePooled
+    from fclub.policies.local.lin_ts import LinTS
+    from fclub.policies.local.locb import Locb
+    from fclub.policies.local.oracle_types import OracleTypes
+    from fclub.policies.local.popular import Popular
+    from fclub.policies.local.random import Random
+    from fclub.policies.local.rclumb import Rclumb
+    from fclub.policies.local.sclub import Sclub
+    from fclub.policies.local.shrunk import Shrunk
     from fclub.policies.registry import make_policy
-    from fclub.policies.sclub import Sclub
-    from fclub.policies.shrunk import Shrunk
     from fclub.simulation.loop import simulate
     from fclub.simulation.trace import Trace
 
@@ -48,39 +48,39 @@ __version__ = "0.1.0"
 _MODULES = ("checks", "errors")
 _HOMES = {
     "AsyncClient": "fclub.client",
-    "AsyncLinUCB": "fclub.policies.clients",
-    "CdpFclubDC": "fclub.policies.federated",
-    "CdpFclubPlus": "fclub.policies.federated",
-    "CdpHomo": "fclub.policies.federated",
+    "AsyncLinUCB": "fclub.policies.federated.clients",
+    "CdpFclubDC": "fclub.policies.federated.families",
+    "CdpFclubPlus": "fclub.policies.federated.families",
+    "CdpHomo": "fclub.policies.federated.families",
     "Client": "fclub.client",
-    "Club": "fclub.policies.club",
+    "Club": "fclub.policies.local.club",
     "Comparison": "fclub.experiments.compare",
-    "DisLinUCB": "fclub.policies.clients",
+    "DisLinUCB": "fclub.policies.federated.clients",
     "Environment": "fclub.environments.base",
-    "Fclub": "fclub.policies.federated",
-    "FclubDC": "fclub.policies.federated",
-    "FclubPlus": "fclub.policies.federated",
-    "FedLinUCB": "fclub.policies.clients",
-    "Greedy": "fclub.policies.independent",
-    "HetoFedBandit": "fclub.policies.heto",
-    "Homo": "fclub.policies.federated",
-    "HomoDC": "fclub.policies.federated",
-    "LinTS": "fclub.policies.lin_ts",
-    "LinUCB": "fclub.policies.independent",
-    "Locb": "fclub.policies.locb",
-    "OracleLocal": "fclub.policies.independent",
-    "OraclePooled": "fclub.policies.independent",
-    "OracleTypes": "fclub.policies.oracle_types",
+    "Fclub": "fclub.policies.federated.families",
+    "FclubDC": "fclub.policies.federated.families",
+    "FclubPlus": "fclub.policies.federated.families",
+    "FedLinUCB": "fclub.policies.federated.clients",
+    "Greedy": "fclub.policies.local.independent",
+    "HetoFedBandit": "fclub.policies.federated.heto",
+    "Homo": "fclub.policies.federated.families",
+    "HomoDC": "fclub.policies.federated.families",
+    "LinTS": "fclub.policies.local.lin_ts",
+    "LinUCB": "fclub.policies.local.independent",
+    "Locb": "fclub.policies.local.locb",
+    "OracleLocal": "fclub.policies.local.independent",
+    "OraclePooled": "fclub.policies.local.independent",
+    "OracleTypes": "fclub.policies.local.oracle_types",
     "Outcome": "fclub.environments.base",
     "Policy": "fclub.policies.base",
-    "Popular": "fclub.policies.popular",
+    "Popular": "fclub.policies.local.popular",
     "Privacy": "fclub.config",
     "Problem": "fclub.config",
     "Protocol": "fclub.config",
-    "Random": "fclub.policies.random",
-    "Rclumb": "fclub.policies.rclumb",
-    "Sclub": "fclub.policies.sclub",
-    "Shrunk": "fclub.policies.shrunk",
+    "Random": "fclub.policies.local.random",
+    "Rclumb": "fclub.policies.local.rclumb",
+    "Sclub": "fclub.policies.local.sclub",
+    "Shrunk": "fclub.policies.local.shrunk",
     "Trace": "fclub.simulation.trace",
     "compare": "fclub.experiments.compare",
     "make_environment": "fclub.environments.registry",

@@ -34,7 +34,7 @@ from fclub.errors import (
     UnknownUser,
 )
 from fclub.policies.base import Policy
-from fclub.policies.federated import policy_of
+from fclub.policies.federated.families import policy_of
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.seam import Constants, LocalServer, Place, Shape

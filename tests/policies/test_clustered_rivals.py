@@ -8,9 +8,9 @@ import pytest
 from scipy.stats import chi2
 
 import fclub
-from fclub.policies.heto import HetoFedBandit
-from fclub.policies.locb import Locb
-from fclub.policies.rclumb import Rclumb
+from fclub.policies.federated.heto import HetoFedBandit
+from fclub.policies.local.locb import Locb
+from fclub.policies.local.rclumb import Rclumb
 
 WORLD: dict[str, Any] = {
     **{"users": 12, "clusters": 3, "servers": 2, "dim": 4, "items": 5, "placement": "spread"}

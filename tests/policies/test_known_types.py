@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fclub.policies.oracle_types import KnownTypes, feedback, mixture_means, recommend
+from fclub.policies.local.oracle_types import KnownTypes, feedback, mixture_means, recommend
 
 VARIANCE = 0.17
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fclub
 from fclub.checks import check_saving
 from fclub.errors import InvalidFile, InvalidSetting
-from fclub.policies.independent import LinUCB
+from fclub.policies.local.independent import LinUCB
 from fclub.policies.registry import POLICIES
 from fclub.policies.saving import VERSION, read_npz, write_npz
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import fclub
 from fclub.config import Problem
 from fclub.core.paper.ucb import delay_factor, events_bound
-from fclub.policies.federated import FederatedPolicy
+from fclub.policies.federated.families import FederatedPolicy
 from fclub.protocol.exchanges.clusters import Download, Upload
 from fclub.protocol.messages import read_id
 from fclub.protocol.rows.paper import WithClusters, WithDelays, WithTree

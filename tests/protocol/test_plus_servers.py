@@ -12,7 +12,7 @@ from fclub.core.lattice import Whole
 from fclub.core.statistics import Statistics
 from fclub.core.types import Floats
 from fclub.errors import InvalidMessage, PrivacyError, UnknownName
-from fclub.policies.federated import FederatedPolicy
+from fclub.policies.federated.families import FederatedPolicy
 from fclub.policies.registry import POLICIES
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named

@@ -10,7 +10,7 @@ import fclub
 from fclub.core.paper.ucb import make_rules, ridge_bounds, tree_bounds
 from fclub.core.statistics import Packed, Statistics
 from fclub.errors import InvalidMessage, NumericalError
-from fclub.policies.federated import FederatedPolicy
+from fclub.policies.federated.families import FederatedPolicy
 from fclub.policies.registry import POLICIES
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.exchanges import clusters as m

@@ -20,7 +20,7 @@ from fclub.core.types import Matrix
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import FclubError
 from fclub.policies.base import Policy
-from fclub.policies.federated import FederatedPolicy
+from fclub.policies.federated.families import FederatedPolicy
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoiseSource
 from fclub.protocol.families import FAMILIES

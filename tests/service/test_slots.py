@@ -13,7 +13,7 @@ from fclub.core.lattice import Whole
 from fclub.core.types import Floats
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidSetting, OtherSettings
-from fclub.policies.federated import FederatedPolicy
+from fclub.policies.federated.families import FederatedPolicy
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import DiscreteNoise
 from fclub.privacy.plan import Plan, make_plan

@@ -17,7 +17,7 @@ from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidMessage
 from fclub.parameters import meaning
 from fclub.policies.base import summary_of
-from fclub.policies.federated import policy_of
+from fclub.policies.federated.families import policy_of
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.exchanges.clusters import PhaseClock
 from fclub.protocol.families import FAMILIES

@@ -11,7 +11,7 @@ from fclub.config import require
 from fclub.environments.registry import ENVIRONMENTS, find_environment
 from fclub.environments.synthetic import Synthetic
 from fclub.parameters import Row, rows_of, split_assignment
-from fclub.policies.federated import CdpFclubPlus
+from fclub.policies.federated.families import CdpFclubPlus
 from fclub.policies.registry import POLICIES, find_policy
 
 Parameters = dict[str, Any]

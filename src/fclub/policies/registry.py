@@ -8,9 +8,8 @@ from fclub.errors import UnknownName
 from fclub.own import find_class, is_reference
 from fclub.parameters import Parameter
 from fclub.policies.base import Policy
-from fclub.policies.clients import AsyncLinUCB, DisLinUCB, FedLinUCB
-from fclub.policies.club import Club
-from fclub.policies.federated import (
+from fclub.policies.federated.clients import AsyncLinUCB, DisLinUCB, FedLinUCB
+from fclub.policies.federated.families import (
     CdpFclubDC,
     CdpFclubPlus,
     CdpHomo,
@@ -21,17 +20,18 @@ from fclub.policies.federated import (
     HomoDC,
     policy_of,
 )
-from fclub.policies.heto import HetoFedBandit
-from fclub.policies.independent import Greedy, LinUCB, OracleLocal, OraclePooled
-from fclub.policies.lin_ts import LinTS
-from fclub.policies.locb import Locb
-from fclub.policies.oracle_types import OracleTypes
-from fclub.policies.popular import Popular
+from fclub.policies.federated.heto import HetoFedBandit
+from fclub.policies.local.club import Club
+from fclub.policies.local.independent import Greedy, LinUCB, OracleLocal, OraclePooled
+from fclub.policies.local.lin_ts import LinTS
+from fclub.policies.local.locb import Locb
+from fclub.policies.local.oracle_types import OracleTypes
+from fclub.policies.local.popular import Popular
+from fclub.policies.local.random import Random
+from fclub.policies.local.rclumb import Rclumb
+from fclub.policies.local.sclub import Sclub
+from fclub.policies.local.shrunk import Shrunk
 from fclub.policies.presets import split_preset
-from fclub.policies.random import Random
-from fclub.policies.rclumb import Rclumb
-from fclub.policies.sclub import Sclub
-from fclub.policies.shrunk import Shrunk
 from fclub.protocol.families import FAMILIES
 
 FEDERATED = (CdpFclubDC, FclubDC, Fclub, HomoDC, Homo, FclubPlus, CdpFclubPlus, CdpHomo)

@@ -34,7 +34,7 @@ from fclub.core.models import Models, learn
 from fclub.core.types import Flags, Floats, Indices, Matrix, Vector
 from fclub.parameters import meaning
 from fclub.policies.base import KernelPolicy, Rows
-from fclub.policies.club import adjacency
+from fclub.policies.local.club import adjacency
 
 
 class RclumbState(NamedTuple):

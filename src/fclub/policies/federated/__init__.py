@@ -1,0 +1,1 @@
+"""Policies whose servers or users exchange something."""
