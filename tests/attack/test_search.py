@@ -10,9 +10,11 @@ from tests.attack.sabotage import Sabotage
 
 from fclub.attack import histories as made
 from fclub.attack.everything import BUDGETS
-from fclub.attack.histories import History, PutBack, Visits
+from fclub.attack.histories import Copy, History, PutBack, Visits
+from fclub.attack.live import Attack
 from fclub.attack.pairs import Pair, live_pairs
-from fclub.attack.search import HISTORIES, search, search_all
+from fclub.attack.search import HISTORIES, Federation, Neighbours, search, search_all
+from fclub.protocol.exchanges.slots import SlotsGlobal
 from fclub.service.http.api import OPERATIONS
 from fclub.service.http.openapi import Operation
 
@@ -88,3 +90,17 @@ def test_a_search_finds_what_is_broken(
     found = search(pair, *budget, count=HISTORIES, shrink=False)
     assert found.history is not None
     assert found.failures
+
+
+OPEN = History((Visits(1, 0, 0), Copy(), Copy(), Visits(16, 0, 0), PutBack()), "withdrawn", "u0")
+"""The second copy is made while users are added up for a slot, which the store sends afterwards."""
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_slot_that_a_copy_has_begun_is_charged(monkeypatch: pytest.MonkeyPatch, heard: bool) -> None:
+    """Found by a search. The global server may deny that it has heard of the slot."""
+    if not heard:
+        account = SlotsGlobal.account
+        monkeypatch.setattr(SlotsGlobal, "account", lambda *given: account(*given)._replace(used=0))
+    attack = Attack(USERS, *BUDGETS[0])
+    assert [*Neighbours(attack).failures(OPEN, Federation(attack))] == []

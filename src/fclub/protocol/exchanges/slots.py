@@ -251,6 +251,8 @@ class SlotsLocal:
         self.prepared: Prepared | None = None
         self.following = self.covered = self.servers = 0
         self.open: int | None = None
+        self.void = False
+        """Nothing more is sent for the open slot by this process; an earlier one may have."""
         self.unanswered = self.alarm = False
 
     def visited(self, row: int) -> None:
@@ -298,7 +300,7 @@ class SlotsLocal:
     def _begin_slot(self, slot: int) -> Job:
         if not self.following <= slot < self.plan.releases:
             raise PrivacyError(f"slot {slot} was used, or does not exist")
-        self.following, self.open = slot + 1, slot
+        self.following, self.open, self.void = slot + 1, slot, False
         point = self.transcript.point
         ask = {
             "slot": slot,
@@ -312,7 +314,7 @@ class SlotsLocal:
     def finish(self, job: Job) -> None:
         """Everybody is in, unless the slot is over."""
         slot, sums = job.ask["slot"], job.total["sums"]
-        if slot != self.open:
+        if slot != self.open or self.void:
             return
         if self.in_cohort:
             self.prepared = Prepared(slot, sums)
@@ -374,9 +376,10 @@ class SlotsLocal:
     def start_session(self, beginning: Beginning) -> None:
         """Nothing is sent for an unfinished slot, and slots that the other side has heard of are used.
 
+        The unfinished slot stays open until the clock says whether an earlier process may have sent it.
         A global server that has lost releases tells those that it has: they are all that counts.
         """
-        self.open = self.prepared = None
+        self.void, self.prepared = self.open is not None, None
         if self._unsettled(min(beginning.used, self.plan.releases)):
             self._presume(min(beginning.used, self.plan.releases))
         if beginning.global_lost:
@@ -409,12 +412,13 @@ class SlotsLocal:
         arrays, values = self.transcript.saved()
         numbers = [self.following, self.open, self.covered, self.servers]
         flags = [self.unanswered, self.alarm]
-        return arrays, values | {"slots": numbers, "flags": flags}
+        return arrays, values | {"slots": numbers, "flags": flags, "void": self.void}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.transcript = self.first.restored(arrays, values)
         self.following, self.open, self.covered, self.servers = values["slots"]
         self.unanswered, self.alarm = values["flags"]
+        self.void = values.get("void", False)
 
 
 class SlotsGlobal:
