@@ -148,6 +148,32 @@ def test_yelp_reviews(tmp_path: Path) -> None:
     assert install("yelp", tmp_path).ratings == 2
 
 
+def of_any_size(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A short file may stand for the data set."""
+    monkeypatch.setitem(DATASETS, name, dataclasses.replace(DATASETS[name], ratings=None, users=None))
+
+
+def test_movielens_100k_has_no_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_any_size(monkeypatch, "movielens-100k")
+    (tmp_path / "u.data").write_text("196\t242\t3\t881250949\n186\t302\t4\t891717742\n")
+    assert install("movielens-100k", tmp_path).ratings == 2
+    assert load_ratings("movielens-100k").values.tolist() == [3.0, 4.0]
+
+
+def test_delicious_counts_a_bookmark_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_any_size(monkeypatch, "delicious")
+    head = "userID\tbookmarkID\ttagID\tday\tmonth\tyear\thour\tminute\tsecond\n"
+    lines = [(8, 1, 1), (8, 1, 2), (8, 7, 1), (9, 7, 6)]
+    rest = "\t8\t11\t2010\t23\t29\t22\n"
+    text = head + "".join("\t".join(map(str, line)) + rest for line in lines)
+    (tmp_path / "user_taggedbookmarks.dat").write_text(text)
+    manifest = install("delicious", tmp_path)
+    assert (manifest.ratings, manifest.users, manifest.items) == (3, 2, 2)
+    assert load_ratings("delicious").matrix().toarray().tolist() == [[1.0, 1.0], [0.0, 1.0]]
+    with pytest.raises(InvalidRatings, match="no rating column"):
+        read_ratings(tmp_path / "user_taggedbookmarks.dat")
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"text,without\nratings,here\n"])
 def test_unfit_sources(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "source.zip"

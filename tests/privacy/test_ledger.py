@@ -14,6 +14,9 @@ from fclub.privacy.calibration import compose, epsilon_of, mu_of
 from fclub.privacy.ledger import Ledger, ReleaseEvent, read_ledger, write_ledger
 from fclub.privacy.levels import CDP, INTERACTIVE, LEVELS, TRANSCRIPT, Flag, level_named
 from fclub.privacy.mechanisms import Mechanism, Tree, calibrate
+from fclub.privacy.sensitivity import Domain, sensitivity
+from fclub.protocol.exchanges.clusters import PhaseClock, phase_tree
+from fclub.protocol.rows.paper import affordable
 
 BUDGET = (1.0, 0.1)
 
@@ -115,6 +118,22 @@ def test_cost_of_the_printed_algorithm() -> None:
     assert epsilon_of(one_phase, 0.1) == 0.0
     assert epsilon_of(one_phase, 1e-5) == pytest.approx(0.28, rel=0.05)
     assert ledger.spent(1e-5) == pytest.approx(4 * 0.31, rel=0.1)
+
+
+@pytest.mark.parametrize("delta", [0.1, 1e-5])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 20.0, 300.0, 1e6])
+def test_every_phase_of_the_horizon_is_paid_for_at_any_budget(epsilon: float, delta: float) -> None:
+    horizon = 1_000
+    claim = affordable(Privacy(epsilon, delta, horizon), 10, Protocol())
+    assert claim.epsilon == epsilon if epsilon <= 1.0 else claim.epsilon <= epsilon
+    bounds = tree_bounds(10, 40, Protocol(), claim)
+    ledger = Ledger(CDP, epsilon, delta, flags=(Flag.RAW_TRIGGER, Flag.RAW_PARTITION))
+    tree = phase_tree(bounds.uploads, bounds.noise_std, 10)
+    clock = PhaseClock()
+    for observations in range(horizon + 1):
+        if clock.advance(observations):
+            ledger.open(f"phase {clock.phase}", tree, sensitivity(Domain(), 10), epoch=clock.phase)
+    assert clock.phase == PhaseClock.phases(horizon)
 
 
 def test_only_cdp_accepts_raw_triggers_and_partitions() -> None:

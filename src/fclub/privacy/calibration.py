@@ -18,6 +18,9 @@ from fclub.config import require
 STRICT_DELTA = 1e-5
 """Every budget is also shown at this δ: a large δ such as 0.1 allows publishing every tenth record."""
 
+LARGEST_EPSILON = 1e4
+"""A larger claim gets the noise of this one: with less, the lattice that noise lives on would show."""
+
 _TINY = -1e9
 """Stands for log 0 where a root finder needs a finite number."""
 

@@ -8,21 +8,19 @@ is added to the sum, so that R slots cost √R·N/σ. docs/specification/integer
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, exp, sqrt
+from math import ceil, sqrt
 
 import numpy as np
 
-from fclub.config import require
 from fclub.core.types import Counts
-from fclub.privacy.calibration import mu_of
+from fclub.privacy.calibration import LARGEST_EPSILON, mu_within
 from fclub.privacy.mechanisms import Slots
 from fclub.privacy.noise import NoiseSource
 
-FINEST, COARSEST = 2.0**26, 2.0**20
-"""Lattice steps in a deviation: at least the second, at most the first where a large ε needs it.
+FINENESS = 2.0**20
+"""Lattice steps in the deviation of one release at μ=1.
 
-Bounds are then below 2³⁰ lattice steps for every ε that the finest lattice allows, and the squares of
-as many steps are far from 64 bits.
+Bounds are then below 2³⁰ steps for every ε, and the squares of as many are far from 64 bits.
 """
 
 
@@ -53,20 +51,11 @@ def plan_slots(epsilon: float, delta: float, entries: int, releases: int) -> Slo
     """Noise with which `releases` slots of so many `entries` together are (ε, δ)-private.
 
     Discrete and rounded Gaussians differ by a total variation of at most 1/(48s²) in an entry, s being
-    lattice steps in a deviation; what that adds to δ is taken off δ first.
+    lattice steps in a deviation; what that adds to the cost is taken off the budget first.
     """
-    fineness = COARSEST
-    while fineness < FINEST and _rounding(epsilon, entries * releases, fineness) > 1e-3 * delta:
-        fineness *= 2.0
-    rounding = _rounding(epsilon, entries * releases, fineness)
-    require(rounding < delta, f"delta must be above {rounding:.3g} for this epsilon", delta)
-    mu = mu_of(epsilon, delta - rounding)
-    return SlotPlan(mu, releases, ceil(fineness * mu / sqrt(releases)), entries)
-
-
-def _rounding(epsilon: float, draws: int, fineness: float) -> float:
-    """(1 + e^ε) times the total variation of all draws."""
-    return (1.0 + exp(min(epsilon, 700.0))) * draws / (48.0 * fineness**2)
+    epsilon = min(epsilon, LARGEST_EPSILON)
+    mu = mu_within(epsilon, delta, entries * releases / (48.0 * FINENESS**2))
+    return SlotPlan(mu, releases, ceil(FINENESS * mu / sqrt(releases)), entries)
 
 
 def draw_whole(source: NoiseSource, entries: int, deviation: float) -> Counts:

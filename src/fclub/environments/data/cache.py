@@ -4,7 +4,7 @@ The cache holds one file per data set, `data/NAME.npz`: the ratings as arrays an
 moved into place when it is complete, so a failed download or a faulty file leaves nothing behind.
 
 A source may be the file itself, or a folder, zip or tar archive in which it is the one that matters.
-Only MovieLens-1M and -25M have checksums that their publisher states. A file that is given is compared
+Only MovieLens-100k, -1M and -25M have checksums that their publisher states. A file that is given is compared
 with the numbers of ratings and users that are known; where neither is known, only its structure is
 checked. The digest of what was read is recorded beside it.
 """
@@ -45,7 +45,8 @@ _RESEARCH = "research use; no redistribution or commercial use without permissio
 class DataSet:
     """`members` are names of its ratings file; `folder` is what unpacking it makes; `ratings` and
     `users` how many it holds. `md5` is the archive's, where its publisher states one. `by_hand`: the
-    publisher asks for consent first, so it cannot be fetched for you. `duplicates`: see `read_ratings`.
+    publisher asks for consent first, so it cannot be fetched for you. `duplicates`, `rated`: see
+    `read_ratings`.
     """
 
     url: str
@@ -57,6 +58,7 @@ class DataSet:
     md5: str | None = None
     by_hand: bool = False
     duplicates: str = "refuse"
+    rated: bool = True
 
 
 DATASETS: dict[str, DataSet] = {
@@ -68,6 +70,15 @@ DATASETS: dict[str, DataSet] = {
         ratings=1_000_209,
         users=6_040,
         md5="c4d9eecfca2ab87c1945afe126590906",
+    ),
+    "movielens-100k": DataSet(
+        f"{_GROUPLENS}/movielens/ml-100k.zip",
+        f"GroupLens, University of Minnesota: {_RESEARCH}",
+        "ml-100k",
+        ("u.data",),
+        ratings=100_000,
+        users=943,
+        md5="0e33842e24a9c977be4e0107933c0723",
     ),
     "movielens-latest-small": DataSet(
         f"{_GROUPLENS}/movielens/ml-latest-small.zip",
@@ -106,6 +117,16 @@ DATASETS: dict[str, DataSet] = {
         ("user_artists.dat",),
         ratings=92_834,
         users=1_892,
+    ),
+    "delicious": DataSet(
+        f"{_GROUPLENS}/hetrec2011/hetrec2011-delicious-2k.zip",
+        "HetRec 2011, from Delicious: non-commercial use; cite the workshop and Delicious",
+        "hetrec2011-delicious-2k",
+        ("user_taggedbookmarks.dat", "user_taggedbookmarks-timestamps.dat"),
+        ratings=104_799,
+        users=1_867,
+        duplicates="last",
+        rated=False,
     ),
 }
 
@@ -159,7 +180,8 @@ def install(name: str, source: object = None, bar: Any = None) -> Manifest:
         given = Path(str(source)) if source is not None else _download(name, Path(folder), bar)
         digests = _digests(given) if given.is_file() else {}
         file = ratings_inside(given, wanted.members, Path(folder))
-        ratings = _read(file, file if given.is_dir() else source or wanted.url, wanted.duplicates)
+        shown = file if given.is_dir() else source or wanted.url
+        ratings = _read(file, shown, wanted.duplicates, wanted.rated)
         manifest = Manifest(
             name=name,
             source=str(source) if source is not None else wanted.url,
@@ -197,10 +219,10 @@ def _download(name: str, folder: Path, bar: Any) -> Path:
     return Path(path)
 
 
-def _read(file: Path, shown: object, duplicates: str = "refuse") -> Ratings:
+def _read(file: Path, shown: object, duplicates: str = "refuse", rated: bool = True) -> Ratings:
     """Faults are reported under a name that the caller knows, not under that of an unpacked copy."""
     try:
-        return read_ratings(file, duplicates)
+        return read_ratings(file, duplicates, rated)
     except InvalidRatings as error:
         raise InvalidRatings(shown, error.line, error.reason) from None
 
@@ -282,7 +304,7 @@ def _load_ratings(source: str, folders: tuple[Path, ...], stamp: int) -> Ratings
     for place in folders:
         for member in wanted.members:
             if (file := place / wanted.folder / member).is_file():
-                return read_ratings(file, wanted.duplicates)
+                return read_ratings(file, wanted.duplicates, wanted.rated)
     raise DataMissing(f"{source} is not here: run fclub data {source}, or name a file ({wanted.url})")
 
 

@@ -2,8 +2,9 @@
 
 Large files are tried by `read_plain` first, which is much faster and gives the same, or gives up.
 
-Understood: CSV, semicolon- and tab-separated text with a header, `user::item::rating` without one
-(MovieLens-1M, MovieTweetings), JSON lines (Yelp), Parquet where pandas can read it, and data frames.
+Understood: CSV, semicolon- and tab-separated text, with a header or as user, item, rating without one
+(MovieLens-100k, -1M, MovieTweetings), JSON lines (Yelp), Parquet where pandas can read it, and data
+frames. Where there are no ratings (Delicious), each line says that a user chose an item, and counts 1.
 """
 
 from __future__ import annotations
@@ -26,7 +27,16 @@ from fclub.errors import ExtraMissing, InvalidFile, InvalidInput, InvalidRatings
 from fclub.extras import need
 
 USER_NAMES = ("user", "userid", "user_id")
-ITEM_NAMES = ("item", "itemid", "item_id", "movieid", "movie_id", "business_id", "artistid")
+ITEM_NAMES = (
+    "item",
+    "itemid",
+    "item_id",
+    "movieid",
+    "movie_id",
+    "business_id",
+    "artistid",
+    "bookmarkid",
+)
 RATING_NAMES = ("rating", "stars", "weight", "value", "score")
 SEPARATORS = ("::", "\t", ",", ";")
 
@@ -166,12 +176,18 @@ def _split(line: str, separator: str) -> list[str]:
     return line.split(separator)
 
 
-def _columns(path: object, names: Sequence[str]) -> tuple[int, int, int]:
+NONE = -1
+"""The place of the rating where lines have none."""
+
+
+def _columns(path: object, names: Sequence[str], rated: bool = True) -> tuple[int, int, int]:
     """Positions of user, item and rating in a header."""
     plain = [name.strip().lower() for name in names]
     found = []
     for what, known in (("user", USER_NAMES), ("item", ITEM_NAMES), ("rating", RATING_NAMES)):
         places = [k for k, name in enumerate(plain) if name in known]
+        if what == "rating" and not rated:
+            places = [NONE]
         if not places:
             reason = f"no {what} column (one of {', '.join(known)}) in the header {', '.join(names)}"
             raise InvalidRatings(path, 1, reason)
@@ -186,14 +202,14 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _layout(path: Path, first: str) -> Layout:
+def _layout(path: Path, first: str, rated: bool) -> Layout:
     """Judged by line 1."""
     separator = next((s for s in SEPARATORS if s in first), None)
     if separator is None:
         raise InvalidRatings(path, 1, "no separator (one of ::, tab, comma, semicolon)")
     head = _split(first, separator)
-    header = len(head) < 3 or not _is_number(head[2])
-    places = _columns(path, head) if header else (0, 1, 2)
+    header = not rated or len(head) < 3 or not _is_number(head[2])
+    places = _columns(path, head, rated) if header else (0, 1, 2)
     return Layout(separator, int(header), len(head), places)
 
 
@@ -205,7 +221,7 @@ def _separated(layout: Layout) -> Callable[[str], Row]:
         parts = _split(line, layout.separator)
         if len(parts) != layout.fields:
             raise ValueError(f"{len(parts)} fields where line 1 has {layout.fields}")
-        return parts[u].strip(), parts[i].strip(), float(parts[r])
+        return parts[u].strip(), parts[i].strip(), 1.0 if r == NONE else float(parts[r])
 
     return parse
 
@@ -226,14 +242,14 @@ def _json_lines() -> Callable[[str], Row]:
     return parse
 
 
-def _read_text(path: Path) -> _Read:
+def _read_text(path: Path, rated: bool) -> _Read:
     if path.suffix in (".json", ".jsonl"):
         return _read_lines(path, 1, _json_lines())
     first = next(numbered_lines(path), None)
     if first is None:
         raise InvalidRatings(path, 1, "the file is empty")
-    layout = _layout(path, first[1])
-    if path.stat().st_size >= LARGE:
+    layout = _layout(path, first[1], rated)
+    if path.stat().st_size >= LARGE and rated:
         plain = read_plain(path, layout)
         if plain is not None:
             return _Read(path, 1 + layout.header, plain[:2], plain.values)
@@ -306,10 +322,13 @@ def ratings_of(frame: Any, duplicates: str = "refuse") -> Ratings:
     return _gather("the data frame", frame).finish(duplicates)
 
 
-def read_ratings(path: object, duplicates: str = "refuse") -> Ratings:
-    """The ratings in a file; `duplicates="last"` keeps a user's last rating of an item."""
+def read_ratings(path: object, duplicates: str = "refuse", rated: bool = True) -> Ratings:
+    """The ratings in a file; `duplicates="last"` keeps a user's last rating of an item.
+
+    Unless its lines are `rated`, each says that a user chose an item.
+    """
     source = Path(str(path))
     if not source.is_file():
         raise InvalidFile(f"there is no file {source}")
-    read = _read_parquet if source.suffix == ".parquet" else _read_text
-    return read(source).finish(duplicates)
+    found = _read_parquet(source) if source.suffix == ".parquet" else _read_text(source, rated)
+    return found.finish(duplicates)

@@ -213,6 +213,11 @@ class NoAccounts:
         return {}
 
 
+def phase_tree(uploads: int, std: float, dim: int) -> WholeTree:
+    """What a reported cluster is paid for: its report and `uploads` uploads."""
+    return WholeTree(uploads + 1, std, len(noised_places(Domain(), dim)[0]))
+
+
 class TreeAccounts:
     """The printed mechanism: one tree per reported cluster, paid in full with the report.
 
@@ -222,8 +227,7 @@ class TreeAccounts:
 
     def __init__(self, ledger: Ledger, uploads: int, std: float, dim: int, name: str) -> None:
         self.ledger, self.name = ledger, name
-        entries = len(noised_places(Domain(), dim)[0])
-        self._tree = WholeTree(uploads + 1, std, entries)
+        self._tree = phase_tree(uploads, std, dim)
         self._sensitivity = sensitivity(Domain(), dim)
         if not self.admits(0):
             raise PrivacyError("the budget does not allow a single phase")
@@ -575,6 +579,11 @@ class PhaseClock:
 
     def __init__(self, phase: int = 0) -> None:
         self.phase = phase
+
+    @staticmethod
+    def phases(observations: int) -> int:
+        """How many have started when so many observations are complete."""
+        return (observations + 2).bit_length() - 1
 
     @property
     def next_start(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
-from math import inf
+from math import inf, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,12 +32,22 @@ from fclub.core.lattice import STEP
 from fclub.core.paper import rounds
 from fclub.core.paper.federation import LocalClusters
 from fclub.core.paper.rounds import FederatedRound
-from fclub.core.paper.ucb import NoiseBounds, Rules, make_rules, ridge_bounds, tree_bounds
+from fclub.core.paper.ucb import (
+    NoiseBounds,
+    Rules,
+    make_rules,
+    max_uploads,
+    node_std,
+    ridge_bounds,
+    tree_bounds,
+    tree_depth,
+)
 from fclub.core.statistics import Packed
 from fclub.errors import NumericalError
+from fclub.privacy.calibration import LARGEST_EPSILON, mu_within
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import CDP, Flag
-from fclub.privacy.sensitivity import Domain
+from fclub.privacy.sensitivity import Domain, sensitivity
 from fclub.protocol.exchanges.clusters import (
     Accounts,
     ClusterGlobal,
@@ -46,6 +57,7 @@ from fclub.protocol.exchanges.clusters import (
     TreeAccounts,
     decode,
     event_size,
+    phase_tree,
 )
 from fclub.protocol.federation import Federation
 from fclub.protocol.learners.edges import Detector, EdgeDeletion, Edges, OneCluster
@@ -145,7 +157,8 @@ class PaperFamily:
         """ρ, ρ_min, ρ_max, κ."""
         if self.privacy is None:
             return ridge_bounds(self.protocol)
-        return tree_bounds(self.shape.dim, self.clusters, self.protocol, self.privacy)
+        privacy = affordable(self.privacy, self.shape.dim, self.protocol)
+        return tree_bounds(self.shape.dim, self.clusters, self.protocol, privacy)
 
     @cached_property
     def rules(self) -> Rules:
@@ -198,6 +211,20 @@ class PaperFamily:
         if ledger is None:
             return NoAccounts()
         return TreeAccounts(ledger, self.bounds.uploads, self.bounds.noise_std, self.shape.dim, name)
+
+
+def affordable(privacy: Privacy, dim: int, protocol: Protocol) -> Privacy:
+    """This claim, or one with a smaller ε whose printed noise pays for all phases of the horizon.
+
+    The printed σ falls with 1/ε, the μ that (ε, δ) allows grows only with √ε: at δ=0.1 printed noise is
+    too small for 17 phases from ε≈12 on, and for a single one from ε≈280 on.
+    """
+    uploads, epsilon = max_uploads(dim, protocol, privacy), min(privacy.epsilon, LARGEST_EPSILON)
+    std = node_std(replace(privacy, epsilon=epsilon), tree_depth(uploads))
+    tree, phases = phase_tree(uploads, std, dim), PhaseClock.phases(privacy.horizon)
+    allowed = mu_within(epsilon, privacy.delta, phases * tree.distance(uploads + 1))
+    cost = sqrt(phases) * tree.cost(sensitivity(Domain(), dim), uploads + 1)
+    return replace(privacy, epsilon=epsilon * min(1.0, allowed / cost))
 
 
 class PaperRounds:
