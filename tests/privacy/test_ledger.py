@@ -83,9 +83,9 @@ def test_refuses_what_it_cannot_account_for() -> None:
     ledger = make_ledger()
     with pytest.raises(PrivacyError, match="Homemade"):
         ledger.open("a", Homemade(), 1.0)  # type: ignore[arg-type]
-    for std, sensitivity in ((0.0, 1.0), (float("nan"), 1.0), (float("inf"), 1.0), (1.0, 0.0)):
+    for std, apart in ((0.0, 1.0), (float("nan"), 1.0), (float("inf"), 1.0), (1.0, 0.0)):
         with pytest.raises(PrivacyError, match="no noise"):
-            ledger.open("a", Tree(3, std), sensitivity)
+            ledger.open("a", Tree(3, std), apart)
     with pytest.raises(PrivacyError, match="never opened"):
         ledger.release("a", 1)
     ledger.open("a", Tree(3, 100.0), 1.0)

@@ -4,9 +4,9 @@ The cache holds one file per data set, `data/NAME.npz`: the ratings as arrays an
 moved into place when it is complete, so a failed download or a faulty file leaves nothing behind.
 
 A source may be the file itself, or a folder, zip or tar archive in which it is the one that matters.
-Only MovieLens-100k, -1M and -25M have checksums that their publisher states. A file that is given is compared
-with the numbers of ratings and users that are known; where neither is known, only its structure is
-checked. The digest of what was read is recorded beside it.
+Only MovieLens-100k, -1M and -25M have checksums that their publisher states. A file that is given is
+compared with the numbers of ratings and users that are known; where neither is known, only its
+structure is checked. The digest of what was read is recorded beside it.
 """
 
 from __future__ import annotations

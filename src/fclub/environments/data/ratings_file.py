@@ -28,14 +28,8 @@ from fclub.extras import need
 
 USER_NAMES = ("user", "userid", "user_id")
 ITEM_NAMES = (
-    "item",
-    "itemid",
-    "item_id",
-    "movieid",
-    "movie_id",
-    "business_id",
-    "artistid",
-    "bookmarkid",
+    *("item", "itemid", "item_id", "movieid", "movie_id"),
+    *("business_id", "artistid", "bookmarkid"),
 )
 RATING_NAMES = ("rating", "stars", "weight", "value", "score")
 SEPARATORS = ("::", "\t", ",", ";")
