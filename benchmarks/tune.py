@@ -65,46 +65,47 @@ GRIDS: Grids = {
 
 RIVALS: Grids = {
     "greedy": {"ridge": (0.5, 1.0, 2.0, 4.0, 8.0)},
-    "lin-ts": {"scale": (0.02, 0.05, 0.1, 0.2), "ridge": (0.5, 1.0, 2.0, 4.0)},
+    "lin-ts": {"scale": (0.005, 0.01, 0.02, 0.05, 0.1, 0.2), "ridge": (0.25, 0.5, 1.0, 2.0, 4.0)},
     "rclumb": {
-        "deletion": (1.0, 1.5, 2.0, 2.5, 3.0),
+        "deletion": (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0),
         "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
-        "ridge": (0.5, 1.0, 2.0),
+        "ridge": (0.5, 1.0, 2.0, 4.0),
         "misspecification": (0.0, 0.01, 0.05),
     },
     "locb": {
         "deletion": (1.0, 1.5, 2.0, 2.5, 3.0),
         "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
         "seeds": (5, 10, 20),
-        "gap": (0.2, 0.5, 1.0),
+        "gap": (0.2, 0.5, 1.0, 2.0),
     },
     "heto-fedbandit": {
         "visits": (4.0, 8.0, 16.0, 32.0),
-        "level": (0.01, 0.1, 0.3, 0.5),
-        "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
-        "threshold": (0.1, 1.0, 10.0),
+        "level": (0.01, 0.1, 0.3, 0.5, 0.7, 0.9),
+        "exploration": (0.0, 0.05, 0.1, 0.2, 0.4, 0.8),
+        "threshold": (0.1, 1.0, 10.0, 100.0),
     },
     "dis-linucb": {
-        "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
-        "threshold": (0.1, 0.3, 1.0, 3.0, 10.0),
+        "exploration": (0.0, 0.05, 0.1, 0.2, 0.4, 0.8),
+        "threshold": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     },
     "async-linucb": {
         "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
-        "upload_ratio": (1.05, 1.1, 1.5, 3.0),
-        "download_ratio": (1.1, 1.5, 3.0, 6.0),
+        "upload_ratio": (1.01, 1.05, 1.1, 1.5, 3.0),
+        "download_ratio": (1.01, 1.1, 1.5, 3.0, 6.0),
     },
     "fed-linucb": {
         "exploration": (0.0, 0.05, 0.1, 0.2, 0.4),
-        "growth": (0.02, 0.05, 0.1, 0.5, 2.0),
+        "growth": (0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0),
     },
 }
 """The same for rivals of other papers."""
 
 SUITE: Grids = {
     "linucb": {"exploration": EXPLORATION, "ridge": RIDGE},
-    "shrunk": {"ridge": (1.0, 2.0, 4.0, 8.0), "exploration": (0.0, 0.1, 0.2, 0.4)},
+    "shrunk": {"ridge": (0.5, 1.0, 2.0, 4.0, 8.0), "exploration": (0.0, 0.1, 0.2, 0.4)},
     "club": CLUSTERING,
     "sclub": CLUSTERING,
+    "fclub-dc": {"deletion": DELETION, "merging": DELETION} | REGRESSION,
 }
 """What the leaderboard's suite plays at constants of its own, found by the rule for rivals."""
 
@@ -239,7 +240,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--rivals", action="store_true", help="tune rivals of other papers")
     parser.add_argument("--suite", action="store_true", help="tune the others for the leaderboard")
-    parser.add_argument("--policy", nargs="*", choices=[*GRIDS, *RIVALS])
+    parser.add_argument("--policy", nargs="*", choices=sorted({*GRIDS, *RIVALS, *SUITE}))
     options = parser.parse_args()
     grids, target, rounds, seeds = GRIDS, TARGET, ROUNDS, SEEDS
     if options.rivals or options.suite:

@@ -47,6 +47,7 @@ def test_demo_prints_a_table_and_the_path_and_opens_nothing_for_a_pipe(tmp_path:
 @pytest.fixture
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FCLUB_DATA_DIR", str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("reproduce", "parameters", "--only", "k"), 2, "epsilon"),
         (("reproduce", "bounds", "--seeds", "0"), 2, "seeds"),
         (("report", "nowhere"), 1, "nowhere"),
+        (("reproduce", "yelp"), 1, "FCLUB_DATA_DIR"),
     ],
 )
 def test_errors_are_one_line(

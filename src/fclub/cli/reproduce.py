@@ -12,6 +12,7 @@ from rich.console import Console
 
 from fclub.cli.console import claims_table
 from fclub.config import require
+from fclub.errors import DataMissing
 from fclub.experiments.report.claims import to_row
 from fclub.experiments.report.pages import build_report
 from fclub.experiments.run.progress import rounds_bar
@@ -37,9 +38,14 @@ def reproduce(
     ),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Regenerate a figure or table of the paper, or one of ours, and say what holds."""
+    """Regenerate a figure or table of the paper, or one of ours, and say what holds.
+
+    Ends with 1 where data is missing, and names it; what can be shown without it is made all the same.
+    """
     require(seeds >= 1, "seeds must be at least 1", seeds)
     figures = make_figures(figure, Scale(rounds, tuple(range(seeds)), data), only)
+    if not any(figure.panels for figure in figures):
+        raise DataMissing("; ".join(line for figure in figures for line in figure.skipped))
     part = "" if only is None else f" --only {only}"
     place = "" if data is None else f" --data {data}"
     command = f"fclub reproduce {figure}{part} --rounds {rounds} --seeds {seeds}{place}"
@@ -55,12 +61,14 @@ def reproduce(
                 {"report": str(built.page), "claims": [to_row(c) for c in claims], "skipped": skipped}
             )
         )
-        return
-    console = Console()
-    console.print(claims_table(claims))
-    for line in skipped:
-        console.print(f"Left out: {line}", highlight=False)
-    if study.left_out:
-        names = ", ".join(study.left_out)
-        console.print(f"No longer in the report, since made with other settings: {names}")
-    console.print(f"Report: {built.page}")
+    else:
+        console = Console()
+        console.print(claims_table(claims))
+        for line in skipped:
+            console.print(f"Left out: {line}", highlight=False)
+        if study.left_out:
+            names = ", ".join(study.left_out)
+            console.print(f"No longer in the report, since made with other settings: {names}")
+        console.print(f"Report: {built.page}")
+    if skipped:
+        raise typer.Exit(1)
