@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.conftest import RecordingLink
+from tests.parts import is_a
 
 import fclub
 from fclub.checks import check_saving
@@ -27,6 +29,7 @@ from fclub.protocol.messages import (
 from fclub.protocol.plus import messages as m
 from fclub.protocol.plus.event_global import FROZEN
 from fclub.protocol.plus.event_local import EventLocal
+from fclub.protocol.plus.split_messages import TypeDigest, TypeNews
 
 SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
 QUICK = {
@@ -74,7 +77,11 @@ def play(
 
 
 def digests(policy: FederatedPolicy) -> list[tuple[int, m.Digest]]:
-    return [(s.server, s.message) for s in policy.link.sent if isinstance(s.message, m.Digest)]
+    return [
+        (s.server, s.message)
+        for s in is_a(RecordingLink, policy.federation.link).sent
+        if isinstance(s.message, m.Digest)
+    ]
 
 
 def rows_of(server: EventLocal) -> dict[int, int]:
@@ -87,7 +94,7 @@ def test_a_digest_holds_what_was_released() -> None:
     policy, environment = started("cdp-fclub-plus")
     checked = 0
     for _ in range(ROUNDS):
-        policy.link.sent.clear()
+        policy.federation.link.sent.clear()
         play(policy, environment, 1)
         for number, digest in digests(policy):
             server = policy.servers[number]
@@ -102,9 +109,9 @@ def test_a_digest_holds_what_was_released() -> None:
                 assert entry.noise == server.releases.noise[row]
                 checked += 1
     assert checked > 10
-    policy.hub.begin_phase(99)
+    policy.federation.hub.begin_phase(99)
     for number, server in policy.servers.items():
-        known = [s for (owner, _), (s, *_) in policy.hub.known.items() if owner == number]
+        known = [s for (owner, _), (s, *_) in policy.federation.hub.known.items() if owner == number]
         told = sum((s.gram for s in known), np.zeros((4, 4)))
         np.testing.assert_allclose(told, server.releases.released.gram.sum(0), atol=1e-9)
 
@@ -114,7 +121,7 @@ def test_the_noise_is_in_what_is_sent() -> None:
     policy, environment = started("cdp-fclub-plus", first_release=20, release_ratio=100.0)
     play(policy, environment, 400)
     ratios = []
-    for (owner, stream), (sent, noise) in policy.hub.known.items():
+    for (owner, stream), (sent, noise) in policy.federation.hub.known.items():
         server = policy.servers[owner]
         exact = server.releases.streams.covered.gram[rows_of(server)[stream]]
         ratios += list((sent.gram - exact)[np.triu_indices(3, k=1)] / np.sqrt(noise))
@@ -138,7 +145,7 @@ def test_without_noise_a_digest_would_be_exact() -> None:
         server.releases.source = Still()
     play(policy, environment)
     for number, server in policy.servers.items():
-        known = [s for (owner, _), (s, *_) in policy.hub.known.items() if owner == number]
+        known = [s for (owner, _), (s, *_) in policy.federation.hub.known.items() if owner == number]
         total = sum((s.gram for s in known), np.zeros((4, 4)))
         np.testing.assert_allclose(total, server.releases.streams.covered.gram.sum(0), atol=1e-9)
 
@@ -150,13 +157,13 @@ def test_no_raw_observation_is_in_any_byte(level: str) -> None:
     secrets: set[bytes] = set()
     for _ in range(ROUNDS):
         ((_, _, x, y),) = play(policy, environment, 1)
-        users = policy.pack().users
+        users = policy.compiled.pack().users
         square = np.outer(x, x)[:-1]
         sums = np.concatenate([users.gram[:, :-1].ravel(), users.moment.ravel()])
         numbers = np.concatenate([x, square.ravel(), y * x, (y - 0.5) * x, sums]).astype("<f8")
         secrets |= {value.tobytes() for value in numbers if value not in (0.0, x[-1])}
     assert len(digests(policy)) > 10
-    for sent in policy.link.sent:
+    for sent in policy.federation.link.sent:
         words = {sent.data[i : i + 8] for i in range(len(sent.data) - 7)}
         assert not words & secrets
 
@@ -165,14 +172,16 @@ def test_no_raw_observation_is_in_any_byte(level: str) -> None:
 def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
     """Two federations whose users have other numbers, and the same visits, send the same bytes."""
     policy, environment = started(name)
-    renamed = fclub.make_policy(name, **quick(name))
+    renamed: Any = fclub.make_policy(name, **quick(name))
     number = np.argsort(environment.server_of, kind="stable").argsort()
     renamed.start(environment.problem, np.sort(environment.server_of), seed=2)
     for user, _, x, reward in play(policy, environment):
         renamed.update(int(number[user]), x, reward)
-    assert [s.data for s in policy.link.sent] == [s.data for s in renamed.link.sent]
-    kinds = {type(s.message) for s in policy.link.sent}
-    exact = {m.TypeDigest, m.TypeNews}
+    assert [s.data for s in policy.federation.link.sent] == [
+        s.data for s in renamed.federation.link.sent
+    ]
+    kinds = {type(s.message) for s in policy.federation.link.sent}
+    exact = {TypeDigest, TypeNews}
     assert kinds == {PhaseStart} | (exact if name == "fclub-plus" else {m.Digest, m.Shares})
 
 
@@ -182,7 +191,7 @@ def test_only_news_is_sent() -> None:
     play(policy, environment)
     told: set[tuple[object, ...]] = set()
     entries: list[tuple[object, ...]]
-    for sent in policy.link.sent:
+    for sent in policy.federation.link.sent:
         match sent.message:
             case m.Digest(news=news):
                 entries = [(sent.server, entry.cluster, entry.statistics) for entry in news]
@@ -192,19 +201,21 @@ def test_only_news_is_sent() -> None:
                 entries = []
         assert told.isdisjoint(entries)
         told.update(entries)
-    starts = sum(isinstance(s.message, PhaseStart) for s in policy.link.sent)
+    starts = sum(isinstance(s.message, PhaseStart) for s in policy.federation.link.sent)
     assert len(digests(policy)) < starts
-    policy.hub.begin_phase(98)
-    before = len(policy.link.sent)
-    policy.hub.begin_phase(99)
-    assert len(policy.link.sent) == before + 3, "three servers were asked and had nothing to say"
+    policy.federation.hub.begin_phase(98)
+    before = len(policy.federation.link.sent)
+    policy.federation.hub.begin_phase(99)
+    assert len(policy.federation.link.sent) == before + 3, (
+        "three servers were asked and had nothing to say"
+    )
 
 
 @pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
 def test_a_server_that_does_not_share_says_nothing(name: str) -> None:
     policy, environment = started(name, share=False)
     play(policy, environment, 100)
-    assert {type(s.message) for s in policy.link.sent} == {PhaseStart}
+    assert {type(s.message) for s in policy.federation.link.sent} == {PhaseStart}
     assert len(policy.labels_) == 9
 
 
@@ -242,31 +253,31 @@ ONE = write_id(77)
 def test_a_bad_digest_is_refused_and_changes_nothing(message: Message) -> None:
     policy, environment = started("cdp-fclub-plus")
     play(policy, environment, 60)
-    before = snapshot(policy.hub)
+    before = snapshot(policy.federation.hub)
     with pytest.raises(InvalidMessage):
-        policy.hub.receive(0, message)
-    assert snapshot(policy.hub) == before
+        policy.federation.hub.receive(0, message)
+    assert snapshot(policy.federation.hub) == before
 
 
 def test_a_digest_without_clusters_is_answered_by_silence() -> None:
     policy, _ = started("cdp-fclub-plus")
-    policy.hub.receive(0, m.Digest(1, (), ()))
-    policy.link.sent.clear()
-    policy.hub.begin_phase(2)
-    assert {type(s.message) for s in policy.link.sent} == {PhaseStart}
+    policy.federation.hub.receive(0, m.Digest(1, (), ()))
+    policy.federation.link.sent.clear()
+    policy.federation.hub.begin_phase(2)
+    assert {type(s.message) for s in policy.federation.link.sent} == {PhaseStart}
 
 
 def test_a_server_that_nobody_knows_is_refused() -> None:
     policy, _ = started("cdp-fclub-plus")
     with pytest.raises(InvalidMessage, match="server 9"):
-        policy.hub.receive(9, m.Digest(1, (), ()))
+        policy.federation.hub.receive(9, m.Digest(1, (), ()))
 
 
 @pytest.mark.parametrize(
     "message",
     [
         m.Digest(3, (), ()),
-        m.TypeNews(3, 0, 1, 0, (0,), (0,), (), b"", b"", b""),
+        TypeNews(3, 0, 1, 0, (0,), (0,), (), b"", b"", b""),
         m.Shares(3, 1, (1234,), ()),
         m.Shares(3, -1, (), ()),
         m.Shares(3, 1, (77,), (m.Share(77, data(3), 0.0),)),
@@ -349,9 +360,9 @@ def test_transcript_messages_before_the_release_are_the_same_for_fixed_observati
             policy.update(user, x, reward if t == 120 else y)
             if t == 120:
                 server, row = policy._locate(user)
-                step, same = int(server.releases.streams.steps[row]), len(policy.link.sent)
+                step, same = int(server.releases.streams.steps[row]), len(policy.federation.link.sent)
             elif t > 120 and server.releases.streams.steps[row] == step:
-                same = len(policy.link.sent)
+                same = len(policy.federation.link.sent)
         policies.append((policy, same))
     (first, same), (second, also) = policies
     assert same == also < len(first.link.sent)
@@ -380,10 +391,10 @@ def test_the_printed_policy_cannot_claim_more_than_cdp() -> None:
 
 def test_the_spent_budget_is_the_claimed_one_once_something_was_released() -> None:
     policy, environment = started("cdp-fclub-plus")
-    assert policy.ledger is not None
-    assert policy.ledger.mu == 0.0
+    assert policy.federation.ledger is not None
+    assert policy.federation.ledger.mu == 0.0
     play(policy, environment)
-    assert policy.ledger.spent(1e-5) == pytest.approx(1.0)
+    assert policy.federation.ledger.spent(1e-5) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])

@@ -8,6 +8,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 from numpy.random import SeedSequence
+from tests.parts import present
 
 from fclub.core.types import Floats, Matrix
 from fclub.errors import CannotForget, CannotReplace, InvalidMessage, UnknownName
@@ -56,6 +57,7 @@ class Live:
             place = Place(str(number), self.link.uplink(number), source, self.ledger, rng)
             self.locals.append(self.family.local_server(place, self.family.users(0), live=True))
         self.hub: GlobalServer = self.family.global_server([], self.link)
+        self.servers: list[LocalServer | GlobalServer] = [*self.locals, self.hub]
         self.link.connect(self.hub, dict(enumerate(self.locals)))
         self.hub.invite(2)
 
@@ -102,15 +104,15 @@ def test_what_was_saved_goes_on_alike(name: str) -> None:
     first, second = Live(name), Live(name)
     first.visit(60)
     second.visit(30)
-    for old, new in zip([*first.locals, first.hub], [*second.locals, second.hub], strict=True):
+    for old, new in zip(first.servers, second.servers, strict=True):
         arrays, values = old.state()
         new.restore(deepcopy(arrays), json.loads(json.dumps(values)))
     if first.ledger is not None:
-        second.ledger.restore(first.ledger.events)
+        present(second.ledger).restore(first.ledger.events)
     for ours, theirs in zip(first.noise, second.noise, strict=True):
         theirs.bit_generator.state = ours.bit_generator.state
     assert first.visit(60, seed=1) == second.visit(60, seed=1)
-    for old, new in zip([*first.locals, first.hub], [*second.locals, second.hub], strict=True):
+    for old, new in zip(first.servers, second.servers, strict=True):
         (arrays, values), (others, same) = old.state(), new.state()
         assert json.dumps(values) == json.dumps(same)
         assert arrays.keys() == others.keys()
@@ -251,7 +253,7 @@ def test_only_private_families_have_books_and_a_price(name: str) -> None:
     streams = [server.streams() for server in live.locals]
     assert all(streams) == any(streams) == private
     if live.ledger is not None:
-        price = live.family.price()
+        price = present(live.family.price())
         for one in (stream for found in streams for stream in found.values()):
             assert 0.0 < one.mu <= price.stream * (1 + 1e-9)
         assert live.ledger.mu >= max(one.mu for found in streams for one in found.values())

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.parts import federated, is_a
 from tests.protocol.two_kinds import DIM, HALF, check_saved, play, same_in_both_loops
 
 import fclub
@@ -18,7 +19,7 @@ from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoNoise
 from fclub.protocol.families import make_family
 from fclub.protocol.link import InProcessLink
-from fclub.protocol.messages import PhaseStart, read_id
+from fclub.protocol.messages import PhaseStart, encode, read_id
 from fclub.protocol.plus.messages import Digest, Shares, decode
 from fclub.protocol.plus.split_global import SplitGlobal
 from fclub.protocol.plus.split_hub import REMEMBERED, Change, Splitter
@@ -45,6 +46,10 @@ def unequal(**parameters: Any) -> fclub.Policy:
 
 
 @pytest.mark.parametrize("share", [True, False])
+def servers(policy: fclub.Policy) -> list[SplitLocal]:
+    return [is_a(SplitLocal, one) for one in federated(policy).servers.values()]
+
+
 def test_the_compiled_loop_equals_the_readable_one(share: bool) -> None:
     trace = same_in_both_loops("fclub-plus", 600, 60, types=5, share=share)
     assert (trace.communications["phases"][-1] > 0) == share
@@ -60,9 +65,9 @@ def test_a_saved_federation_goes_on_as_if_nothing_had_happened(tmp_path: Any, sh
 def test_two_kinds_of_users_are_found_by_all_servers() -> None:
     policy = unequal()
     play(policy, 3000)
-    hub = policy.hub
+    hub = federated(policy).federation.hub
     assert isinstance(hub, SplitGlobal)
-    first, *others = policy.servers.values()
+    first, *others = servers(policy)
     assert hub.splitter.types >= 2
     assert any(change.kind == "split" for change in hub.splitter.changes)
     for other in others:
@@ -72,7 +77,7 @@ def test_two_kinds_of_users_are_found_by_all_servers() -> None:
     kinds = np.arange(len(UNEQUAL)) % 2
     alike = [np.bincount(kinds[policy.labels_ == k]).max() for k in np.unique(policy.labels_)]
     assert sum(alike) > 0.9 * len(UNEQUAL), "hardly a type has users of both kinds"
-    told = sum(round(s.sums.scalars[VISITS]) for s in policy.servers.values())
+    told = sum(round(s.sums.scalars[VISITS]) for s in servers(policy))
     assert hub.reported == told == sum(map(hub.released_by, range(4)))
     shown = hub.overview()
     assert sum(k.observations for k in shown) == pytest.approx(told, abs=6)
@@ -85,12 +90,12 @@ def test_two_kinds_of_users_are_found_by_all_servers() -> None:
 def test_a_server_alone_finds_them_as_well() -> None:
     policy = unequal(share=False)
     play(policy, 4000)
-    server = policy.servers[0]
+    server = servers(policy)[0]
     assert len(server.types) >= 2
     assert server.ids == []
     assert (server.group_of < 0).all()
-    assert policy.hub.reported == 0
-    assert policy.hub.overview() == []
+    assert federated(policy).federation.hub.reported == 0
+    assert federated(policy).federation.hub.overview() == []
 
 
 def test_what_is_sent_grows_with_types_not_with_users() -> None:
@@ -105,7 +110,7 @@ def test_what_is_sent_grows_with_types_not_with_users() -> None:
 def test_newcomers_are_served_from_what_is_known_of_all() -> None:
     policy = unequal()
     play(policy, 600)
-    server = policy.servers[0]
+    server = servers(policy)[0]
     row = server.add_user()
     assert row == 30
     weights = np.exp(server.model.weights[0])
@@ -381,7 +386,7 @@ def test_what_a_digest_of_types_tells_of_itself() -> None:
     counts = [int.from_bytes(part.statistics, "little") for part in message.parts()]
     assert counts == [round(visits) for visits in sums.sums.visits]
     assert [read_id(part.cluster) for part in message.parts()] == [*ids]
-    assert decode(fclub.protocol.messages.encode(message)) == message
+    assert decode(encode(message)) == message
 
 
 def test_exact_sums_have_nothing_to_withhold() -> None:
