@@ -20,22 +20,18 @@ LINES = 47_900
 METHODS, INTERFACE, MODULES = 25, 12, 14
 
 LARGE_CLASSES = {
-    "cohorts.hub.Hub": 32,
     "protocol.plus.event_local.EventLocal": 57,
     "protocol.plus.split_local.SplitLocal": 54,
     "protocol.plus.type_local.TypeLocal": 45,
     "protocol.seam.servers.LocalServer": 30,
     "protocol.servers.LocalServer": 33,
-    "service.http.local_app.LocalService": 30,
     "service.nodes.global_node.GlobalNode": 31,
     "service.nodes.local_node.LocalNode": 29,
 }
 """Classes with more methods, their bases included, and how many; these numbers may only fall."""
 
 LARGE_PACKAGES = {
-    "attack": 15,
     "protocol/plus": 19,
-    "service/store": 16,
 }
 """The same for modules at the top level of a package."""
 

@@ -19,7 +19,7 @@ from fclub.errors import InvalidFile, InvalidMessage, PrivacyError, UnknownName
 from fclub.privacy.ledger import ReleaseEvent
 from fclub.privacy.plan import make_plan
 from fclub.protocol.messages import PhaseStart
-from fclub.service.http.local_app import privacy_view
+from fclub.service.http.local_status import privacy_view
 from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import local_app

@@ -18,7 +18,7 @@ from fclub.protocol.plus.event_global import EventGlobal
 from fclub.protocol.plus.event_local import EventLocal
 from fclub.protocol.plus.split_local import SplitLocal
 from fclub.service.dashboard.views import GlobalView, LocalView
-from fclub.service.http.local_app import privacy_view
+from fclub.service.http.local_status import privacy_view
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import local_app

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fclub.attack.brokered import Outside
 from fclub.attack.exact import Exact
 from fclub.attack.live import NUMBERS, Attack, Progress
-from fclub.attack.outside import Outside
 from fclub.attack.pairs import Pair, live_pairs
 from fclub.attack.scenes import brief, printed
 from fclub.attack.together import attack_two_servers

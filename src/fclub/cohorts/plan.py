@@ -80,6 +80,15 @@ class CohortPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=T
         """No entry of a member's sum is larger."""
         return self.users * self.steps[slot]
 
+    def latest_go(self, slot: int) -> float:
+        """A quarter of the window is left for Go to arrive."""
+        return self.times[slot] + 0.75 * self.window
+
+    def gives_up(self, slot: int) -> float:
+        """Members may send until the next slot begins, or for one more window after the last."""
+        after = self.times[slot + 1 :]
+        return after[0] if after else self.end + self.window
+
 
 def _check_plan(plan: CohortPlan) -> None:
     def require(condition: bool, expected: str, got: object) -> None:

@@ -22,9 +22,8 @@ from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
 from fclub.service.store.catalogue import Offer
-from fclub.service.store.decisions import Offered, coin_of
+from fclub.service.store.decisions import Offered, Own, Part, Whole, coin_of, encode_offer
 from fclub.service.store.forgotten import DAY
-from fclub.service.store.offers import Own, Part, Whole, encode_offer
 
 LARGE = 5_000
 """More items than this are scored beside other requests, in a thread of their own."""
