@@ -64,9 +64,9 @@ def attack_live(
         for epsilon, delta in budgets:
             attack = Attack(pair, epsilon, delta, source)
             findings = [*attack.twins(), *Exact(attack).findings(), *attack.noise(numbers, progress)]
-            if not pair.printed:  # that one sends when it likes
+            if not pair.printed and not pair.secure:  # that one sends when it likes
                 findings += attack_two_servers(attack)
-            if (epsilon, delta) == budgets[0] and not pair.printed:
+            if (epsilon, delta) == budgets[0] and not pair.printed and not pair.secure:
                 progress(f"{pair} over a broker")
                 findings += Outside(attack).findings()
             yield Result(pair, epsilon, delta, findings)

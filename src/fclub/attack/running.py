@@ -5,22 +5,44 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from fclub.attack.pairs import START, VISIT
+from fclub.cohorts.members import (
+    MemberList,
+    in_order,
+    make_identity,
+    write_identity,
+    write_members,
+)
 from fclub.core.types import Vector
 from fclub.errors import FclubError, NotAgreed
 from fclub.privacy.noise import NoiseSource
 from fclub.service.link.channel import GLOBAL, Numbered, decode_frame
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
-from fclub.service.nodes.parts import global_node, local_node, node_with_noise
-from fclub.service.settings import GlobalSettings, LocalSettings, Model
+from fclub.service.nodes.parts import (
+    adds_up_in_secret,
+    family_of,
+    global_node,
+    join_cohorts,
+    lead_cohorts,
+    local_node,
+    node_with_noise,
+)
+from fclub.service.settings import GlobalSettings, LocalSettings, Model, Secure, SecureHub
 from fclub.service.store.backup import backup_store
 
 NAME = "s0"
+BESIDE = ("s1", "s2")
+"""Members without users, with whom it adds up where sums are secure."""
+
+MEMBERS = "members.json"
+
+MOMENTS = 4
+"""Of a visit, in which secure sums go on."""
 
 
 class Sent(NamedTuple):
@@ -30,14 +52,24 @@ class Sent(NamedTuple):
     frame: bytes
 
 
+class Sum(NamedTuple):
+    """What a global server has added up in a slot."""
+
+    slot: int
+    members: int
+    share: int
+    sums: bytes
+
+
 class Wire(Protocol):
-    """What is known of one server after a run: its frames, its log and its store."""
+    """What is known of one server after a run: its frames, its log, its store, and secure sums."""
 
     name: str
     sent: list[Sent]
     notices: list[tuple[int, str]]
     served: dict[str, bytes]
     refused: int
+    sums: list[Sum]
 
     @property
     def store(self) -> Path: ...
@@ -65,9 +97,18 @@ class Running:
         self.served: dict[str, bytes] = {}
         self.visitors: list[str] = []
         self.refused = 0
+        self.sums: list[Sum] = []
         self.now = START
+        self.beside: dict[str, LocalNode] = {}
+        self.secure = adds_up_in_secret(family_of(model))
+        if self.secure:
+            self.names = (NAME, *BESIDE)
+            _found(folder, self.names)
         self.hub = self._open_hub()
         self.node = self._open()
+        for name in self.names[1:] if self.secure else ():
+            self.beside[name] = self._read_store(name)
+            self.beside[name].sessions.connected()
         self.deliver()
 
     @property
@@ -76,8 +117,21 @@ class Running:
 
     def _open_hub(self) -> GlobalNode:
         store = str(self.folder / "global.db")
-        settings = GlobalSettings(model=self.model, store=store, servers=[*self.names])
-        return global_node(settings, lambda: self.now)
+        members = SecureHub(members=str(self.folder / MEMBERS)) if self.secure else SecureHub()
+        settings = GlobalSettings(model=self.model, store=store, servers=[*self.names], secure=members)
+        hub = global_node(settings, lambda: self.now)
+        lead_cohorts(hub, settings)
+        if hub.cohort is not None:
+            tell = hub.cohort.summed
+
+            def summed(*told: Any) -> None:
+                """Answered late, it answers nothing: members go on at the point they know."""
+                self.sums.append(Sum(*told))
+                if not self.late:
+                    tell(*told)
+
+            hub.cohort.summed = summed
+        return hub
 
     def _open(self) -> LocalNode:
         node = self._read_store()
@@ -85,15 +139,25 @@ class Running:
         return node
 
     def _settings(self, name: str, file: str) -> LocalSettings:
-        return LocalSettings(model=self.model, name=name, store=str(self.folder / f"{file}.db"))
+        store = str(self.folder / f"{file}.db")
+        return LocalSettings(model=self.model, name=name, store=store, secure=self._key(name))
+
+    def _key(self, name: str) -> Secure:
+        if not self.secure:
+            return Secure()
+        members, identity = (str(self.folder / file) for file in (MEMBERS, f"{name}.key"))
+        return Secure(identity=identity, members=members)
 
     def _read_store(self, name: str = NAME, file: str | None = None) -> LocalNode:
         settings = self._settings(name, file or name)
         rng = np.random.default_rng(0)
         if self.exact:
-            return local_node(settings, self.source, rng, clock=lambda: self.now)
-        assert self.source is not None
-        return node_with_noise(settings, self.source, rng, clock=lambda: self.now)
+            node = local_node(settings, self.source, rng, clock=lambda: self.now)
+        else:
+            assert self.source is not None
+            node = node_with_noise(settings, self.source, rng, clock=lambda: self.now)
+        join_cohorts(node, settings)
+        return node
 
     def _stop(self, node: LocalNode | GlobalNode) -> None:
         """The process of this node ends."""
@@ -109,9 +173,11 @@ class Running:
     def wait(self, user: str = "") -> None:
         """The time that a visit takes, of somebody or of nobody; then slots may be due or over."""
         self.visitors.append(user)
-        self.now += VISIT
-        self.deliver()
-        self._tick()
+        moments = MOMENTS if self.secure else 1
+        for _ in range(moments):
+            self.now += VISIT / moments
+            self.deliver()
+            self._tick()
 
     def _tick(self) -> None:
         for node in (*self._nodes().values(), self.hub):
@@ -144,16 +210,19 @@ class Running:
                         self.refused += 1
 
     def _nodes(self) -> dict[str, LocalNode]:
-        return {NAME: self.node}
+        return {NAME: self.node, **self.beside}
 
     def _hear(self, name: str, sent: Sent) -> None:
-        self.sent.append(sent)
+        if name == NAME:
+            self.sent.append(sent)
 
     def _commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
         while (part := node.part()) is not None:
             part()
         while node.journal.save_some():
             pass
+        if node.cohort is not None:
+            node.cohort.run()
         changes = node.take()
         node.store.write(changes.statements)
         node.committed(changes)
@@ -195,6 +264,15 @@ class Running:
         self.deliver()
 
     def close(self) -> None:
-        """Stop both servers; their stores stay."""
-        self._stop(self.hub)
-        self._stop(self.node)
+        """Stop all servers; their stores stay."""
+        for node in (self.hub, self.node, *self.beside.values()):
+            self._stop(node)
+
+
+def _found(folder: Path, names: tuple[str, ...]) -> None:
+    """Keys of members, each of its own organisation, and the list that all have accepted."""
+    identities = [make_identity(name, f"of {name}") for name in names]
+    for identity in identities:
+        write_identity(identity, folder / f"{identity.name}.key")
+    entries = in_order(identity.entry for identity in identities)
+    write_members(MemberList("audit", 1, entries), folder / MEMBERS)

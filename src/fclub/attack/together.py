@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fclub.attack import statistics as st
 from fclub.attack.live import Attack, memory
-from fclub.attack.running import NAME, Running, Sent
+from fclub.attack.running import NAME, Running, Sent, Sum
 from fclub.attack.scenes import brief
 from fclub.core.types import Vector
 from fclub.privacy.audit import Finding, Interval
@@ -32,6 +32,7 @@ class Beside:
     notices: list[tuple[int, str]] = field(default_factory=list)
     served: dict[str, bytes] = field(default_factory=dict)
     refused: int = 0
+    sums: list[Sum] = field(default_factory=list)
 
 
 class Together(Running):

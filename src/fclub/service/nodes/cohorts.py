@@ -170,7 +170,7 @@ class HubSide(Side):
     ) -> None:
         super().__init__(GLOBAL, journal, clock)
         self.hub = hub
-        self._exchange, self._summed = exchange, summed
+        self._exchange, self.summed = exchange, summed
         self._record = hub.record
 
     def next(self) -> Compute | None:
@@ -202,4 +202,4 @@ class HubSide(Side):
     def _stored(self, record: HubRecord) -> None:
         gone, self._record = self._record.gone, record
         if gone is not None and record.gone is None and record.slots[-1].stage == Stage.SUMMED:
-            self._summed(gone.slot, len(gone.names), gone.share.deviation, record.total)
+            self.summed(gone.slot, len(gone.names), gone.share.deviation, record.total)
