@@ -99,7 +99,7 @@ class Running:
         self.refused = 0
         self.sums: list[Sum] = []
         self.now = START
-        self.beside: dict[str, LocalNode] = {}
+        self.partners: dict[str, LocalNode] = {}
         self.secure = adds_up_in_secret(family_of(model))
         if self.secure:
             self.names = (NAME, *BESIDE)
@@ -107,8 +107,8 @@ class Running:
         self.hub = self._open_hub()
         self.node = self._open()
         for name in self.names[1:] if self.secure else ():
-            self.beside[name] = self._read_store(name)
-            self.beside[name].sessions.connected()
+            self.partners[name] = self._read_store(name)
+            self.partners[name].sessions.connected()
         self.deliver()
 
     @property
@@ -140,13 +140,7 @@ class Running:
 
     def _settings(self, name: str, file: str) -> LocalSettings:
         store = str(self.folder / f"{file}.db")
-        return LocalSettings(model=self.model, name=name, store=store, secure=self._key(name))
-
-    def _key(self, name: str) -> Secure:
-        if not self.secure:
-            return Secure()
-        members, identity = (str(self.folder / file) for file in (MEMBERS, f"{name}.key"))
-        return Secure(identity=identity, members=members)
+        return LocalSettings(model=self.model, name=name, store=store, secure=key_of(self.folder, name))
 
     def _read_store(self, name: str = NAME, file: str | None = None) -> LocalNode:
         settings = self._settings(name, file or name)
@@ -210,7 +204,7 @@ class Running:
                         self.refused += 1
 
     def _nodes(self) -> dict[str, LocalNode]:
-        return {NAME: self.node, **self.beside}
+        return {NAME: self.node, **self.partners}
 
     def _hear(self, name: str, sent: Sent) -> None:
         if name == NAME:
@@ -265,8 +259,14 @@ class Running:
 
     def close(self) -> None:
         """Stop all servers; their stores stay."""
-        for node in (self.hub, self.node, *self.beside.values()):
+        self._stop(self.hub)
+        for node in (self.node, *self.partners.values()):
             self._stop(node)
+
+
+def key_of(folder: Path, name: str) -> Secure:
+    """Settings of a member, which one without secure sums has no use for."""
+    return Secure(identity=str(folder / f"{name}.key"), members=str(folder / MEMBERS))
 
 
 def _found(folder: Path, names: tuple[str, ...]) -> None:

@@ -32,7 +32,7 @@ from fclub.attack.histories import (
     Vec,
     Visits,
 )
-from fclub.attack.running import NAME, Running
+from fclub.attack.running import NAME, Running, key_of
 from fclub.privacy.noise import NoiseSource
 from fclub.service.http.gate import hash_token
 from fclub.service.http.local_app import LocalService
@@ -111,7 +111,7 @@ class Served(Running):
         http = Http(tokens=[hash_token(TOKEN)], max_items=8, max_batch=8, max_body_bytes=20_000)
         store = str(self.folder / f"{file}.db")
         return LocalSettings(
-            model=self.model, name=name, store=store, http=http, secure=self._key(name)
+            model=self.model, name=name, store=store, http=http, secure=key_of(self.folder, name)
         )
 
     def _open(self) -> LocalNode:
