@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.attack.sabotage import Sabotage
+from tests.attack.sabotage import Sabotage, slots_used_again_after_a_rollback
 from tests.cohorts.sabotage import wrap
 
 from fclub.attack.pairs import Pair
@@ -93,11 +93,11 @@ def not_joining_without_news(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_join_that_waits_for_users(patch: pytest.MonkeyPatch) -> None:
-    """A Join leaves a second later for each user with data."""
+    """A Join leaves two seconds later for each user with data."""
 
     def delayed(real: Any, self: Member, call: Any) -> Step:
         (out,) = real(self, call).messages
-        active = int(self._prepared.vector[-1]) // 10**5 if self._prepared else 0
+        active = 2 * int(self._prepared.vector[-1]) // 10**5 if self._prepared else 0
         return Step(None, (out._replace(due=out.due + active),))
 
     wrap(patch, Member, "_call", delayed)
@@ -176,3 +176,28 @@ BY_WITNESS: list[tuple[Sabotage, Pair]] = [
     (share_drawn_once, ALONE),
 ]
 """To be found in a single run."""
+
+
+def window_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A restored store takes part again: its books do not have what it sent."""
+    patch.setattr(Member, "_check_window", lambda *told: None)
+    patch.setattr(Member, "begin", lambda self: setattr(self, "began", self.now()) or self._store())
+    slots_used_again_after_a_rollback(patch)
+
+
+def charged_when_summed(patch: pytest.MonkeyPatch) -> None:
+    """Nobody pays for a slot that was lost."""
+    stored = MemberSide._stored
+
+    def later(self: MemberSide, record: Any) -> None:
+        if not record.outbox:
+            stored(self, record)
+
+    patch.setattr(MemberSide, "_stored", later)
+
+
+BY_LIES: list[tuple[Sabotage, Pair]] = [
+    (window_forgotten, SECURE),
+    (charged_when_summed, SECURE),
+]
+"""To be found where the global server lies."""

@@ -13,7 +13,7 @@ from fclub.attack.everything import BUDGETS, attack_live, attack_processes
 from fclub.attack.exact import Exact
 from fclub.attack.live import NUMBERS, Attack
 from fclub.attack.pairs import Pair, live_pairs
-from fclub.attack.together import attack_two_servers
+from fclub.attack.together import attack_by_lies, attack_two_servers
 from fclub.privacy.audit import Finding
 from fclub.privacy.levels import LEVELS
 from fclub.privacy.noise import DiscreteNoise
@@ -101,6 +101,15 @@ def test_two_servers_notice_what_one_alone_does_not_show(
     assert failed(attack_two_servers(attack)) == []
     sabotage(monkeypatch)
     assert failed(attack_two_servers(attack)) != []
+
+
+@pytest.mark.parametrize("case", cases(1, secret.BY_LIES))
+def test_a_lying_global_server_notices_what_an_honest_one_does_not(
+    monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    sabotage, pair = case
+    sabotage(monkeypatch)
+    assert failed(attack_by_lies(Attack(pair, *BUDGETS[0]))) != []
 
 
 def test_the_printed_algorithm_has_no_twins_to_compare() -> None:

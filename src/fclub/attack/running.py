@@ -41,12 +41,12 @@ BESIDE = ("s1", "s2")
 
 MEMBERS = "members.json"
 
-MOMENTS = 4
+MOMENTS = 5
 """Of a visit, in which secure sums go on."""
 
 
 class Sent(NamedTuple):
-    """A frame of the local server, and how many visits there were before."""
+    """A frame of the local server, and how many visits there were before, or seconds."""
 
     visits: int
     frame: bytes
@@ -197,7 +197,8 @@ class Running:
             for name, node in self._nodes().items():
                 for _, frame in self._commit(node):
                     moved = True
-                    self._hear(name, Sent(len(self.visitors), frame))
+                    when = int(self.now - START) if self.secure else len(self.visitors)
+                    self._hear(name, Sent(when, frame))
                     try:
                         self.hub.receive(name, frame)
                     except FclubError:  # an honest server sends nothing that is refused
