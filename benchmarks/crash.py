@@ -289,7 +289,7 @@ class SlotDrill(Drill):
 
     @property
     def model(self) -> Model:
-        own = {"plan": self.plan.encode().decode()}
+        own: dict[str, Any] = {"plan": self.plan.encode().decode()}
         return Model(policy=self.policy, dim=self.dim, uniform=UNIFORM, parameters=own)
 
     async def _pause(self, choose: random.Random) -> None:

@@ -181,7 +181,12 @@ BY_WITNESS: list[tuple[Sabotage, Pair]] = [
 def window_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A restored store takes part again: its books do not have what it sent."""
     patch.setattr(Member, "_check_window", lambda *told: None)
-    patch.setattr(Member, "begin", lambda self: setattr(self, "began", self.now()) or self._store())
+
+    def begin(self: Any) -> Step:
+        self.began = self.now()
+        return Step(self._store().change)
+
+    patch.setattr(Member, "begin", begin)
     slots_used_again_after_a_rollback(patch)
 
 
