@@ -28,7 +28,6 @@ from fclub.core.plus.splits import (
     block_scores,
     direction,
     evidences,
-    first_type,
     half_columns,
     log_evidence,
     merge_gains,
@@ -337,8 +336,8 @@ def test_types_that_do_not_pay_serve_nobody() -> None:
 
 
 def test_models_of_different_sizes_serve_the_same_together() -> None:
-    one = first_type(BELIEFS._replace(uncertainty=BELIEFS.covariance[None], users=np.ones(1)))
-    assert np.array_equal(one.centres, BELIEFS.mean[None])
+    one = BELIEFS._replace(centres=BELIEFS.mean[None], uncertainty=BELIEFS.covariance[None])
+    one = one._replace(users=np.ones(1))
     models = [model_of(one), model_of(BELIEFS)]
     both, users = stacked(models), some_users()[0]
     for server, model in enumerate(models):

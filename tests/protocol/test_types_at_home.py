@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.random import SeedSequence
 
-from fclub.core.plus.beliefs import PopulationPrior
+from fclub.core.plus.beliefs import PopulationPrior, TypeRules
 from fclub.core.plus.type_sums import VISITS
 from fclub.core.types import Floats
 from fclub.privacy.noise import NoNoise
@@ -21,7 +21,6 @@ from fclub.protocol.learners.types_at_home import Border, TypesAtHome
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.family import adaptive_rules
 from fclub.protocol.plus.people import Crowd
 from fclub.protocol.plus.private import PrivatePlusConstants
 from fclub.protocol.plus.split_local import SplitLocal
@@ -167,7 +166,7 @@ def test_at_interactive_there_are_no_types_whatever_the_size() -> None:
 
 def test_alone_it_is_a_server_of_types_that_shares_nothing() -> None:
     running, link = federation(None, share=False)
-    rules = adaptive_rules(PrivatePlusConstants().types, DIM)
+    rules = TypeRules(types=PrivatePlusConstants().types, dim=DIM)
     plain = SplitLocal(
         Crowd.zeros(SIZES[0], DIM), rules, 1.0, False, running.family.domain, link.uplink(0)
     )

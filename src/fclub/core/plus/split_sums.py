@@ -14,7 +14,6 @@ import numpy as np
 from fclub.core.compiling import beside, compiled, inner
 from fclub.core.plus.type_model import TypeModel, own_share, quadratic, row_length, weigh_types
 from fclub.core.plus.type_sums import (
-    LEAST_SHARE,
     OWN,
     OWN_INFORMATION,
     WITHIN,
@@ -25,6 +24,9 @@ from fclub.core.plus.type_sums import (
     residual,
 )
 from fclub.core.types import Floats, Indices, Matrix, Vector
+
+LEAST_SHARE = 0.02
+"""A user says nothing of the spread within a type that it belongs to with less probability."""
 
 LEAST_WEIGHT = 1e-3
 """A user is not added to a type that it belongs to with less probability: the others have it all."""

@@ -43,19 +43,6 @@ LevelName = Annotated[
 SWITCHES = {"detection": "mixture", "trigger": "count", "scoring": "fused"}
 
 
-def adaptive_rules(types: int, dim: int) -> TypeRules:
-    """ω may be small, but no larger than at the start: else the spread within types would explain what
-    types should."""
-    return TypeRules(
-        types=types,
-        dim=dim,
-        within_precision=1.0,
-        least_within=1e-4,
-        most_within=0.05,
-        relaxation=1.0,
-    )
-
-
 class PlusConstants(Constants):
     """Parameters of types and of sharing."""
 
@@ -97,7 +84,7 @@ class PlusFamily:
 
     @property
     def type_rules(self) -> TypeRules:
-        return adaptive_rules(self.constants.types, self.shape.dim)
+        return TypeRules(types=self.constants.types, dim=self.shape.dim)
 
     decode = staticmethod(messages.decode)
 

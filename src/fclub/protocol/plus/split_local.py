@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,13 @@ from fclub.core.plus.beliefs import (
     TypeRules,
     first_beliefs,
     move_population,
-    move_types,
 )
 from fclub.core.plus.split_sums import SplitSums, sum_splits
 from fclub.core.plus.splits import (
     Halves,
-    first_type,
     half_columns,
-    move_halves,
-    paying_types,
-    prior_in,
     start_halves,
+    step,
     write_variational,
 )
 from fclub.core.plus.type_model import TypeModel
@@ -95,7 +90,7 @@ class SplitLocal(TypeLocal):
         """A new server believes in one type."""
         self.types: tuple[int, ...] = (0,)
         self.halves, self.paying = Halves.none(1, self.rules.dim), np.ones(1)
-        return first_type(first_beliefs(replace(self.rules, types=1)))
+        return first_beliefs(self.rules)
 
     def _believe(self, beliefs: Beliefs) -> None:
         self.beliefs = beliefs
@@ -196,18 +191,10 @@ class SplitLocal(TypeLocal):
 
     def _move_types(self, fresh: dict[int, Floats]) -> None:
         """A step of expectation maximisation by the sums of all servers."""
-        total, types, d = self.splits.plus(self.others_splits), len(self.types), self.rules.dim
-        room = self.beliefs._replace(
-            centres=np.zeros((types, d)),
-            uncertainty=np.zeros((types, d, d)),
-            users=np.zeros(types),
-        )
-        beliefs = move_types(room, total.sums, self.rules)
-        prior = prior_in(beliefs)
-        self.halves = move_halves(self.halves, prior, total)
+        total = self.splits.plus(self.others_splits)
+        beliefs, self.halves, self.paying = step(self.beliefs, self.halves, total)
         for place, centres in fresh.items():
             self.halves = start_halves(self.halves, beliefs, place, centres)
-        self.paying = paying_types(prior, total)
         if self.step == EXCHANGES - 1:
             beliefs = move_population(beliefs, total.sums, self.rules, self.prior)
             self._known = None
@@ -241,8 +228,8 @@ class SplitLocal(TypeLocal):
         self.prior = prior
         if not self.sums.scalars[VISITS]:
             S = prior.covariance
-            start = self.beliefs._replace(mean=prior.mean.copy(), covariance=S, uncertainty=S[None])
-            self._believe(first_type(start))
+            one = {"centres": prior.mean[None].copy(), "uncertainty": S[None]}
+            self._believe(self.beliefs._replace(mean=prior.mean.copy(), covariance=S, **one))
 
     def _adopt_types(self, message: TypeNews) -> None:
         """Move types by the sums of all servers, and send the next ones.

@@ -16,7 +16,7 @@ from fclub.errors import InvalidMessage
 from fclub.protocol.messages import ROUNDING, Count, Message, Part, check_named, write_id
 from fclub.protocol.plus.type_messages import (
     TypePart,
-    check_values,
+    check_sums,
     length_of_sums,
     read_sums,
     write_sums,
@@ -113,9 +113,11 @@ def read_told(data: bytes, types: int, dim: int) -> SplitSums:
     if len(data) != 8 * bounds[-1]:
         raise InvalidMessage(f"expected sums of {8 * bounds[-1]} bytes, got {len(data)}")
     values = np.frombuffer(data, dtype="<f8").astype(np.float64)
-    check_values(values[: bounds[1]], types, dim)
+    if not np.isfinite(values).all():
+        raise InvalidMessage("sums are not finite")
     sums = read_splits(values, types, dim)
-    if not (np.isfinite(values).all() and halves_are_possible(sums, ROUNDING)):
+    check_sums(sums.sums)
+    if not halves_are_possible(sums, ROUNDING):
         raise InvalidMessage("halves of types that users cannot add up to")
     return sums
 

@@ -51,11 +51,9 @@ def to_bytes(values: Floats) -> bytes:
     return values.astype("<f8").tobytes()
 
 
-def check_values(values: Floats, types: int, dim: int) -> None:
+def check_sums(sums: TypeSums) -> None:
     """Refuse what sums over users by type cannot be."""
-    if not np.isfinite(values).all():
-        raise InvalidMessage("sums are not finite")
-    if not are_possible(read_sums(values, types, dim), 2.0 * MAX_COUNT, ROUNDING):
+    if not are_possible(sums, 2.0 * MAX_COUNT, ROUNDING):
         raise InvalidMessage("sums that users cannot add up to")
 
 

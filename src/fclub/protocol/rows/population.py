@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from fclub.config import Privacy, require
+from fclub.core.plus.beliefs import TypeRules
 from fclub.core.plus.fading import keep_share
 from fclub.core.plus.type_model import stacked
 from fclub.core.population import rounds, typed_rounds
@@ -29,7 +30,6 @@ from fclub.protocol.learners.population import PopulationLearner
 from fclub.protocol.learners.types_at_home import Border, TypesAtHome
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.family import adaptive_rules
 from fclub.protocol.plus.people import Crowd, People
 from fclub.protocol.plus.split_local import SplitLocal
 from fclub.protocol.seam import Place, Price, Shape
@@ -192,7 +192,7 @@ class PopulationFamily:
     def _at_home(self, place: Place, crowd: Crowd, live: bool) -> TypesAtHome:
         types = SplitLocal(
             crowd,
-            adaptive_rules(self.constants.types, self.shape.dim),
+            TypeRules(types=self.constants.types, dim=self.shape.dim),
             self.constants.type_exploration,
             share=False,
             domain=self.domain,
