@@ -215,8 +215,7 @@ def test_a_server_goes_on_alone_while_nobody_answers() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(server.others, known, strict=True))
 
 
-def test_sums_by_other_types_count_for_those_that_explain_them_best() -> None:
-    """A server that was away while types were split."""
+def test_a_server_that_was_away_while_types_were_split_takes_them_over() -> None:
     servers, hub, links = live()
     visit(servers, hub, 60, users=20)
     links[0].connect(hub, {0: servers[0]})
@@ -449,6 +448,21 @@ def test_a_type_is_split_when_its_halves_explain_more() -> None:
     assert told.splitter.ids == [0, 1]
     assert told.splitter.changes == [Change(1, "split", 0, 1)]
     assert told.splitter.known[0].sums.users == pytest.approx([20.0, 20.0])
+
+
+@pytest.mark.parametrize("server", [1, 2])
+def test_sums_by_types_that_are_no_more_wait_for_better_ones(server: int) -> None:
+    """Whether the server was known before or not: its users as wholes would undo the split."""
+    told = Told(1)
+    told.tell(apart(1.0, 40.0))
+    late, splitter = told.sums.copy(), told.splitter
+    splitter.learn(1, 0, (0,), (0,), late.copy())
+    told.tell(apart(1.0, 40.0))
+    assert splitter.ids == [0, 1]
+    before = write_splits(splitter.total)
+    splitter.learn(server, 0, (0,), (0,), late)
+    assert np.array_equal(write_splits(splitter.total), before)
+    assert read_splits(splitter.own(server), 2, DIM).sums.users.any() == (server == 1)
 
 
 def test_small_halves_are_no_types() -> None:

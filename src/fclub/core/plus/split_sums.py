@@ -284,23 +284,3 @@ def put_in_half(sums: SplitSums, place: int, first: bool) -> None:
     sums.half_entropy[place] = part * sums.entropy[place]
     sums.rest_entropy[place] = (1.0 - part) * sums.entropy[place]
     sums.half_rows[place] = part * base.rows[place]
-
-
-def regrouped(sums: SplitSums, homes: Indices, types: int) -> SplitSums:
-    """The sums of types that have become others: each type's users are all of the type `homes` says."""
-    base, moved = sums.sums, SplitSums.zeros(types, len(sums.sums.mean))
-    total = moved.sums._replace(**{name: getattr(base, name) for name in TypeSums._fields[3:]})
-    for source, target in (
-        (base.users, total.users),
-        (base.visits, total.visits),
-        (base.rows, total.rows),
-        (sums.own, moved.own),
-        (sums.entropy, moved.entropy),
-        (sums.scatter, moved.scatter),
-    ):
-        np.add.at(target, homes, source)
-    pairs = np.zeros((types, types))
-    np.add.at(pairs, (homes[:, None], homes[None, :]), sums.merging)
-    moved.entropy[:] = np.maximum(moved.entropy - np.diag(pairs), 0.0)
-    moved.merging[:] = np.triu(pairs + pairs.T, 1)
-    return moved._replace(sums=total)

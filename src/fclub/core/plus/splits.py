@@ -146,16 +146,6 @@ def block_centres(prior: Prior, rows: Floats) -> tuple[Floats, Floats]:
     return centres, covariances
 
 
-def block_scores(rows: Floats, centres: Floats, covariances: Floats) -> Floats:
-    """The expected log evidence of each of these centres for users whose rows add up to each row."""
-    types, d = centres.shape
-    features, moments = np.empty((rows.shape[1], types)), np.empty((types, rows.shape[1]))
-    describe_types(centres, covariances, features, moments)
-    features[d:] = -0.5 * moments[:, d:].T
-    scores: Floats = rows @ features
-    return scores
-
-
 class Halves(NamedTuple):
     """Into which two each type may be split: centres, covariances, users of both; 1 where `open`."""
 

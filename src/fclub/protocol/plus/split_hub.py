@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,13 +10,11 @@ from fclub.core.plus.split_sums import (
     SplitSums,
     merge_types,
     put_in_half,
-    regrouped,
     split_type,
 )
 from fclub.core.plus.splits import (
     Prior,
     block_centres,
-    block_scores,
     direction,
     evidences,
     merge_gains,
@@ -81,34 +78,25 @@ class Splitter:
         candidates: tuple[int, ...],
         sums: SplitSums,
     ) -> None:
-        """A server's sums take the place of its earlier ones.
+        """A server's sums take the place of its earlier ones, if they are by the types as they are.
 
-        Who knows nothing of types takes them over. Sums by other types are taken for sums by the types
-        that explain them best, until the server makes new ones.
+        If not, what was known of it counts until it has shared its users out between these: the types
+        of its sums as wholes would be far worse than what the others have learned. Who knows of nobody
+        else takes over its types.
         """
-        others = [known for number, known in self.known.items() if number != server]
-        if not others and not self.same(version, ids):
+        if not self.same(version, ids):
+            if self.known.keys() - {server}:
+                return
             self.version, self.ids, self.candidates = version, list(ids), [0] * len(ids)
             self.reports, self.starts = [0] * len(ids), {}
-        if self.same(version, ids):
-            for place, number in enumerate(candidates):
-                if number and number == self.candidates[place]:
-                    self.reports[place] += 1
-                    self.starts.pop(number, None)
-                else:
-                    put_in_half(sums, place, first=False)
-        else:
-            sums = self._regrouped(sums, reduce(SplitSums.plus, others))
+        for place, number in enumerate(candidates):
+            if number and number == self.candidates[place]:
+                self.reports[place] += 1
+                self.starts.pop(number, None)
+            else:
+                put_in_half(sums, place, first=False)
         self.known[server] = sums
         self._values.pop(server, None)
-
-    def _regrouped(self, sums: SplitSums, total: SplitSums) -> SplitSums:
-        centres = block_centres(prior_of(total.sums), total.sums.rows)
-        homes = np.argmax(block_scores(sums.sums.rows, *centres), axis=1)
-        moved = regrouped(sums, homes, self.types)
-        for place in range(self.types):
-            put_in_half(moved, place, first=False)
-        return moved
 
     @property
     def total(self) -> SplitSums:
@@ -122,7 +110,8 @@ class Splitter:
     def own(self, server: int) -> Floats:
         """A server's sums by the types as they are, as they are sent."""
         if server not in self._values:
-            self._values[server] = write_splits(self.known[server])
+            nothing = SplitSums.zeros(self.types, self.dim)
+            self._values[server] = write_splits(self.known.get(server, nothing))
         return self._values[server]
 
     def added(self, servers: list[int]) -> Floats:

@@ -46,12 +46,11 @@ from fclub.protocol.plus.type_local import EXCHANGES, Pass, TypeLocal
 from fclub.protocol.plus.type_messages import to_bytes
 from fclub.protocol.seam import TYPE, LocalOverview, State, part_known
 
-OFTEN = 16.0
-"""Visits, as a mean over users, from which on a server takes part in every phase of a simulation."""
+OFTEN = 4.0
+"""Visits, as a mean over users, from which on a server takes part in every phase of a simulation.
 
-GROWTH = 1.3
-"""How much a server's observations have to grow before that: a phase looks at all users."""
-
+A phase looks at all users. Before, all servers take part in every second one: together, for types are
+split and merged by the sums of all."""
 
 OWN_USERS, OTHERS = range(2)
 """Numbers under which a server that decides alone keeps sums."""
@@ -214,13 +213,9 @@ class SplitLocal(TypeLocal):
                 raise InvalidMessage(f"a server of types does not take a {type(message).__name__}")
 
     def call(self, phase: int) -> None:
-        """In a simulation: take part in this phase if there is enough to learn from.
-
-        Before `OFTEN` that is `GROWTH` times as much as it learned from last.
-        """
-        often = self.observations >= OFTEN * len(self.labels)
-        grown = often or self.observations >= GROWTH * self.sums.scalars[VISITS]
-        if not self.phase or (self.has_begun and grown):
+        """In a simulation: take part in this phase if there is enough to learn from."""
+        due = phase % 2 == 0 or self.observations >= OFTEN * len(self.labels)
+        if not self.phase or (self.has_begun and due):
             self._begin_phase(phase)
 
     def expect(self, prior: PopulationPrior) -> None:
