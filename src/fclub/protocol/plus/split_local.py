@@ -49,8 +49,11 @@ from fclub.protocol.seam import TYPE, LocalOverview, State, part_known
 OFTEN = 4.0
 """Visits, as a mean over users, from which on a server takes part in every phase of a simulation.
 
-A phase looks at all users. Before, all servers take part in every second one: together, for types are
-split and merged by the sums of all."""
+A phase looks at all users. Before, those that share take part in every second one: together, for types
+are split and merged by the sums of all."""
+
+GROWTH = 1.2
+"""How much the observations of a server that does not share have to grow before that."""
 
 OWN_USERS, OTHERS = range(2)
 """Numbers under which a server that decides alone keeps sums."""
@@ -214,8 +217,9 @@ class SplitLocal(TypeLocal):
 
     def call(self, phase: int) -> None:
         """In a simulation: take part in this phase if there is enough to learn from."""
-        due = phase % 2 == 0 or self.observations >= OFTEN * len(self.labels)
-        if not self.phase or (self.has_begun and due):
+        seen, before = self.observations, self.sums.scalars[VISITS]
+        due = phase % 2 == 0 if self.share else seen >= GROWTH * before
+        if not self.phase or (self.has_begun and (due or seen >= OFTEN * len(self.labels))):
             self._begin_phase(phase)
 
     def expect(self, prior: PopulationPrior) -> None:
