@@ -14,26 +14,17 @@ import fclub
 
 ROOT = Path(fclub.__file__).parent
 
-LINES = 47_900
+LINES = 47_800
 """Of `src`; to be lowered whenever something goes."""
 
 METHODS, INTERFACE, MODULES = 25, 12, 14
 
 LARGE_CLASSES = {
-    "protocol.plus.event_local.EventLocal": 57,
-    "protocol.plus.split_local.SplitLocal": 54,
-    "protocol.plus.type_local.TypeLocal": 45,
-    "protocol.seam.servers.LocalServer": 30,
     "protocol.servers.LocalServer": 33,
     "service.nodes.global_node.GlobalNode": 31,
     "service.nodes.local_node.LocalNode": 29,
 }
 """Classes with more methods, their bases included, and how many; these numbers may only fall."""
-
-LARGE_PACKAGES = {
-    "protocol/plus": 19,
-}
-"""The same for modules at the top level of a package."""
 
 
 class Module(NamedTuple):
@@ -130,7 +121,7 @@ def test_packages_have_few_modules() -> None:
     for folder in (path.parent for path in ROOT.rglob("__init__.py")):
         name = str(folder.relative_to(ROOT))
         count = len({*folder.glob("*.py")} - {*folder.glob("__*__.py")})
-        if name != "cli" and count > LARGE_PACKAGES.get(name, MODULES):
+        if name != "cli" and count > MODULES:
             large[name] = count
     assert large == {}
 

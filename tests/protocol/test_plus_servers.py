@@ -18,6 +18,9 @@ from fclub.policies.federated.families import FederatedPolicy
 from fclub.policies.registry import POLICIES
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
+from fclub.protocol.exchanges import rounds
+from fclub.protocol.exchanges import user_streams as m
+from fclub.protocol.exchanges.user_streams import FROZEN
 from fclub.protocol.messages import (
     Message,
     PhaseStart,
@@ -26,10 +29,6 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
-from fclub.protocol.plus import messages as m
-from fclub.protocol.plus.event_global import FROZEN
-from fclub.protocol.plus.event_local import EventLocal
-from fclub.protocol.plus.split_messages import TypeDigest, TypeNews
 
 SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
 QUICK = {
@@ -84,9 +83,9 @@ def digests(policy: FederatedPolicy) -> list[tuple[int, m.Digest]]:
     ]
 
 
-def rows_of(server: EventLocal) -> dict[int, int]:
+def rows_of(server: Any) -> dict[int, int]:
     """The user behind each number that the server uses now."""
-    return {number: row for row, number in enumerate(server.numbers)}
+    return {number: row for row, number in enumerate(server.exchange.numbers)}
 
 
 def test_a_digest_holds_what_was_released() -> None:
@@ -98,7 +97,7 @@ def test_a_digest_holds_what_was_released() -> None:
         play(policy, environment, 1)
         for number, digest in digests(policy):
             server = policy.servers[number]
-            released, rows = server.releases.released, rows_of(server)
+            released, rows = server.exchange.releases.released, rows_of(server)
             assert {read_id(cluster) for cluster in digest.present} <= rows.keys()
             for entry in digest.news:
                 row = rows[read_id(entry.cluster)]
@@ -106,14 +105,16 @@ def test_a_digest_holds_what_was_released() -> None:
                 np.testing.assert_array_equal(sent.gram, released.gram[row])
                 np.testing.assert_array_equal(sent.moment, released.moment[row])
                 assert sent.count == released.counts[row]
-                assert entry.noise == server.releases.noise[row]
+                assert entry.noise == server.exchange.releases.noise[row]
                 checked += 1
     assert checked > 10
     policy.federation.hub.begin_phase(99)
     for number, server in policy.servers.items():
-        known = [s for (owner, _), (s, *_) in policy.federation.hub.known.items() if owner == number]
+        known = [
+            s for (owner, _), (s, *_) in policy.federation.hub.exchange.known.items() if owner == number
+        ]
         told = sum((s.gram for s in known), np.zeros((4, 4)))
-        np.testing.assert_allclose(told, server.releases.released.gram.sum(0), atol=1e-9)
+        np.testing.assert_allclose(told, server.exchange.releases.released.gram.sum(0), atol=1e-9)
 
 
 def test_the_noise_is_in_what_is_sent() -> None:
@@ -121,9 +122,9 @@ def test_the_noise_is_in_what_is_sent() -> None:
     policy, environment = started("cdp-fclub-plus", first_release=20, release_ratio=100.0)
     play(policy, environment, 400)
     ratios = []
-    for (owner, stream), (sent, noise) in policy.federation.hub.known.items():
+    for (owner, stream), (sent, noise) in policy.federation.hub.exchange.known.items():
         server = policy.servers[owner]
-        exact = server.releases.streams.covered.gram[rows_of(server)[stream]]
+        exact = server.exchange.releases.streams.covered.gram[rows_of(server)[stream]]
         ratios += list((sent.gram - exact)[np.triu_indices(3, k=1)] / np.sqrt(noise))
     assert len(ratios) >= 9
     assert 0.2 < np.mean(np.square(ratios)) < 4.0
@@ -142,12 +143,16 @@ def test_without_noise_a_digest_would_be_exact() -> None:
     """The test above would notice: a source without noise leaves nothing between sent and observed."""
     policy, environment = started("cdp-fclub-plus")
     for server in policy.servers.values():
-        server.releases.source = Still()
+        server.exchange.releases.source = Still()
     play(policy, environment)
     for number, server in policy.servers.items():
-        known = [s for (owner, _), (s, *_) in policy.federation.hub.known.items() if owner == number]
+        known = [
+            s for (owner, _), (s, *_) in policy.federation.hub.exchange.known.items() if owner == number
+        ]
         total = sum((s.gram for s in known), np.zeros((4, 4)))
-        np.testing.assert_allclose(total, server.releases.streams.covered.gram.sum(0), atol=1e-9)
+        np.testing.assert_allclose(
+            total, server.exchange.releases.streams.covered.gram.sum(0), atol=1e-9
+        )
 
 
 @pytest.mark.parametrize("level", ["cdp", "transcript"])
@@ -181,7 +186,7 @@ def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
         s.data for s in renamed.federation.link.sent
     ]
     kinds = {type(s.message) for s in policy.federation.link.sent}
-    exact = {TypeDigest, TypeNews}
+    exact = {rounds.TypeDigest, rounds.TypeNews}
     assert kinds == {PhaseStart} | (exact if name == "fclub-plus" else {m.Digest, m.Shares})
 
 
@@ -277,7 +282,7 @@ def test_a_server_that_nobody_knows_is_refused() -> None:
     "message",
     [
         m.Digest(3, (), ()),
-        TypeNews(3, 0, 1, 0, (0,), (0,), (), b"", b"", b""),
+        rounds.TypeNews(3, 0, 1, 0, (0,), (0,), (), b"", b"", b""),
         m.Shares(3, 1, (1234,), ()),
         m.Shares(3, -1, (), ()),
         m.Shares(3, 1, (77,), (m.Share(77, data(3), 0.0),)),
@@ -334,8 +339,8 @@ def world(level: str, flipped: bool) -> World:
         estimates.append(policy.theta_)
         if t == TAU:
             server, row = policy._locate(user)
-            step = server.releases.streams.steps[row]
-        if t > TAU and release is None and server.releases.streams.steps[row] > step:
+            step = server.exchange.releases.streams.steps[row]
+        if t > TAU and release is None and server.exchange.releases.streams.steps[row] > step:
             release = t
     assert release is not None
     assert release > TAU + 5
@@ -360,8 +365,11 @@ def test_transcript_messages_before_the_release_are_the_same_for_fixed_observati
             policy.update(user, x, reward if t == 120 else y)
             if t == 120:
                 server, row = policy._locate(user)
-                step, same = int(server.releases.streams.steps[row]), len(policy.federation.link.sent)
-            elif t > 120 and server.releases.streams.steps[row] == step:
+                step, same = (
+                    int(server.exchange.releases.streams.steps[row]),
+                    len(policy.federation.link.sent),
+                )
+            elif t > 120 and server.exchange.releases.streams.steps[row] == step:
                 same = len(policy.federation.link.sent)
         policies.append((policy, same))
     (first, same), (second, also) = policies
@@ -429,4 +437,4 @@ def test_squared_rewards_are_kept() -> None:
     for user in range(9):
         server, row = policy._locate(user)
         mine = [(y - 0.5) ** 2 for other, _, _, y in history if other == user]
-        assert server.people.crowd.squares[row] == pytest.approx(sum(mine))
+        assert server.learner.people.crowd.squares[row] == pytest.approx(sum(mine))

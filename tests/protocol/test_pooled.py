@@ -15,11 +15,11 @@ from fclub.privacy.noise import NoNoise
 from fclub.protocol.exchanges.streams import StreamGlobal, StreamLocal, Sums
 from fclub.protocol.families import make_family
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.learners.pooled import Pooled
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, write_id, write_statistics
 from fclub.protocol.rows.pooled import PooledFamily
-from fclub.protocol.seam import Place, Shape
 from fclub.protocol.servers import GlobalServer, LocalServer
 
 DIM, HALF = 3, float(np.sqrt(0.5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from fclub.parameters import Parameter
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Family, Place, Shape
+from fclub.protocol.interfaces.learner import Bound
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, encode
-from fclub.protocol.seam import Bound, Family, GlobalServer, LocalServer, Place, Shape
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 DIM, HALF = 3, float(np.sqrt(0.5))
 SHAPE = Shape(DIM, clusters=8, constant=HALF)
@@ -96,7 +99,10 @@ def test_live_servers_are_served_learn_and_share(name: str) -> None:
     assert live.hub.servers == [0, 1]
     assert live.hub.reported == sum(group.observations for group in live.hub.overview()) > 0
     known = {member for group in live.hub.overview() for member in group.members}
-    assert known == {(n, cluster) for n, server in enumerate(live.locals) for cluster in server.ids}
+    for number, server in enumerate(live.locals):
+        exchange: Any = server.exchange
+        told = server.ids or exchange.told  # of users, or of their streams
+        assert {k for owner, k in known if owner == number} == set(told)
 
 
 @pytest.mark.parametrize("name", COUNTED)

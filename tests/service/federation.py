@@ -25,7 +25,7 @@ from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoiseSource
 from fclub.protocol.families import FAMILIES
 from fclub.protocol.federation import Federation
-from fclub.protocol.seam import GlobalServer, LocalServer
+from fclub.protocol.servers import GlobalServer, LocalServer
 from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.global_node import GlobalNode, Membership
 from fclub.service.nodes.local_node import LocalNode
@@ -185,7 +185,9 @@ def in_process(name: str, environment: Synthetic, **parameters: Any) -> Policy:
         mixture = type(name, (FAMILIES[name], OwnClocks), {})(**parameters)
         mixture.start(environment.problem, environment.server_of, seed=0)
         for server in mixture.servers.values():
-            server.clock, server.rng = mixture.family.clock(), np.random.default_rng(0)
+            for part in (server.exchange, server.study):
+                if hasattr(part, "clock"):
+                    part.clock = mixture.family.clock()
         return mixture
     policy: Any = make_policy(name, cluster_bound=CLUSTER_BOUND, **parameters)
     policy.start(environment.problem, environment.server_of, seed=0)

@@ -12,11 +12,10 @@ from tests.parts import federated, is_a, present
 
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidFeatures, InvalidMessage, InvalidSetting
+from fclub.protocol.exchanges.user_streams import UserStreamGlobal, UserStreamLocal
 from fclub.protocol.families import FAMILIES
+from fclub.protocol.learners.types import Types
 from fclub.protocol.messages import PhaseStart
-from fclub.protocol.plus.event_global import EventGlobal
-from fclub.protocol.plus.event_local import EventLocal
-from fclub.protocol.plus.split_local import SplitLocal
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.http.local_status import privacy_view
 from fclub.service.monitoring import Monitor
@@ -102,7 +101,9 @@ def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(
         assert int(node.server.counts.sum()) == known + node.server.waiting
         if name != "fclub-plus":
             statistics = [
-                s for (o, _), (s, *_) in is_a(EventGlobal, pump.hub.server).known.items() if o == number
+                s
+                for (o, _), (s, *_) in is_a(UserStreamGlobal, pump.hub.server.exchange).known.items()
+                if o == number
             ]
             assert known == sum(s.count for s in statistics)
     assert pump.hub.server.released_by(1) > before
@@ -126,7 +127,7 @@ def test_every_stream_is_in_the_ledger_and_costs_no_more_than_was_claimed(
     assert {stream.mechanism for stream in view.streams} == {"increments"}
     assert (
         sum(stream.observations for stream in view.streams)
-        == is_a(EventLocal, node.server).releases.released.counts.sum()
+        == is_a(UserStreamLocal, node.server.exchange).releases.released.counts.sum()
     )
     assert read_books(tmp_path / "s0.db").mu == present(node.books.ledger).mu
     clusters = node.server.overview()
@@ -177,7 +178,7 @@ def test_newcomers_may_come_at_any_time(tmp_path: Path) -> None:
     assert not pump.locals["s1"].rows
     play(pump, environment, 100)
     assert len(pump.locals["s1"].rows) == 4
-    assert is_a(SplitLocal, pump.locals["s1"].server).sharing == 1, (
+    assert is_a(Types, pump.locals["s1"].server.learner).sharing == 1, (
         "it knows of the other server's users"
     )
     own, reported, waiting = totals(pump)

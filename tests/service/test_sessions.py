@@ -15,7 +15,9 @@ from tests.parts import is_a
 
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import Conflict, NotAgreed, OtherVersion
-from fclub.protocol.plus.event_local import EventLocal
+from fclub.protocol.exchanges.user_streams import UserStreamLocal
+from fclub.protocol.learners.types import Types
+from fclub.protocol.servers import LocalServer
 from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
@@ -102,8 +104,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], Verdict]] = [
 
 
 @pytest.mark.parametrize(("local", "hub", "verdict"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def server_of(node: LocalNode) -> EventLocal:
-    return is_a(EventLocal, node.server)
+def server_of(node: LocalNode) -> UserStreamLocal:
+    return is_a(UserStreamLocal, is_a(LocalServer, node.server).exchange)
 
 
 def test_the_table_of_verdicts(local: dict[str, Any], hub: dict[str, Any], verdict: Verdict) -> None:
@@ -217,7 +219,7 @@ def test_a_store_that_is_put_back_does_not_release_the_same_data_again(tmp_path:
         play(pump, environment, 120)
         put_back(pump, "s0", kept, plain)
         node = pump.locals["s0"]
-        held = server_of(node).observations
+        held = is_a(Types, node.server.learner).observations
         assert server_of(node).releases.closed == held, "what may have left never leaves again"
         assert not server_of(node).releases.released.counts.any()
         assert node.server.waiting == 0
@@ -243,11 +245,11 @@ def test_a_reward_for_a_visit_before_the_verdict_is_learned_and_never_released(t
     play(pump, environment, 60)
     put_back(pump, "s0", kept)
     node = pump.locals["s0"]
-    before = server_of(node).observations
+    before = is_a(Types, node.server.learner).observations
     for decision in shown:
         assert node.rewards.feedback(decision, 1.0)
         pump.run()
-    assert server_of(node).observations == before + 30
+    assert is_a(Types, node.server.learner).observations == before + 30
     assert server_of(node).releases.closed == before + 30
     pump.restart(snapshot=False)
     assert server_of(pump.locals["s0"]).releases.closed == before + 30

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.privacy.levels import USER
-from fclub.protocol.seam import NOTHING
+from fclub.protocol.interfaces.overview import NOTHING
 from fclub.service.dashboard.words import NO_PLAN
 from fclub.service.http import api
 from fclub.service.http.gate import ADMIN, METRICS, Gate, json_response
