@@ -202,7 +202,7 @@ class Types:
         return self.observations >= max(1.0, FIRST_PHASE * len(self.counts), self.rules.dim)
 
     def takes_part(self, phase: int | None = None) -> bool:
-        """In a simulation: is there enough to learn from, and is this the `phase` of those that share?"""
+        """In a simulation: is there enough to learn from, and is this a phase for who shares?"""
         seen, before = self.observations, self.splits.sums.scalars[VISITS]
         due = seen >= GROWTH * before if phase is None else phase % 2 == 0
         return self.has_begun and bool(due or seen >= OFTEN * len(self.counts))
