@@ -36,7 +36,7 @@ play at their defaults; `random` has nothing to tune.
 WORLDS_HEAD = """\
 ## Worlds
 
-Regret relative to `{base}`. The pictures add intervals, messages, bytes and ε.
+Regret relative to `{base}`, with messages, bytes and ε.
 """
 
 CITE = """\
@@ -77,8 +77,8 @@ def cells_of(rank: Rank) -> list[str]:
 COLUMNS = ["rank", "policy", "relative regret", "behind", "messages", "bytes", "ε", "time"]
 
 
-def _table(columns: list[str], lines: list[list[str]], left: int = 2) -> str:
-    rows = [columns, ["---"] * left + ["---:"] * (len(columns) - left), *lines]
+def _table(columns: list[str], lines: list[list[str]]) -> str:
+    rows = [columns, ["---"] * 2 + ["---:"] * (len(columns) - 2), *lines]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -97,7 +97,6 @@ def markdown(record: Record) -> str:
     }
     lines = [[c if k != 1 else f"`{c}`" for k, c in enumerate(cells_of(r))] for r in ranks(record)]
     parts = [HEAD.format(**known), _table(COLUMNS, lines), "", WORLDS_HEAD.format(**known)]
-    parts += [_worlds_table(record), ""]
     for world in record.cells:
         parts += [f"**{world}**: {WORLDS[world].meaning}.", ""]
         parts += [f"![Regret relative to {BASE} in {world}](images/leaderboard-{world}.svg)", ""]
@@ -113,13 +112,6 @@ def _fewer(record: Record) -> str:
     if missing:
         said += f" Not recorded: {', '.join(missing)}."
     return said
-
-
-def _worlds_table(record: Record) -> str:
-    found = {world: in_world(record, world) for world in record.cells}
-    names = [rank.policy for rank in ranks(record)]
-    lines = [[f"`{name}`", *(f"{found[w][name].mean:.2f}" for w in found)] for name in names]
-    return _table(["policy", *found], lines, left=1)
 
 
 def _sent(cell: Cell) -> str:
