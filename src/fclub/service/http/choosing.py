@@ -122,7 +122,7 @@ class Chooser:
 
     def _seen(self, row: int) -> set[str]:
         """What the user was shown or is reported to have had, unless that may return by now."""
-        since = 0.0 if self.seen_days is None else time.time() - DAY * self.seen_days
+        since = 0.0 if self.seen_days is None else self.node.now - DAY * self.seen_days
         return self.node.decisions.items_of(row, since) | self.node.past.items_of(row, since)
 
     def _offer(self, entry: api.RecommendRequest) -> Offer:
