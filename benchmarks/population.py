@@ -201,6 +201,36 @@ def compare(results: Results, name: str, seeds: list[int], alone: list[str]) -> 
     }
 
 
+PAGE = Path("docs/howto/does-it-pay.md")
+
+
+def draw(picture: Path) -> None:
+    """The table of the page as a picture."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "fclub"
+    from matplotlib.figure import Figure
+
+    lines = PAGE.read_text().split("## Measured")[1].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "±" in line]
+    rows = [row for row in rows if len(row) == 5][::-1]
+    figure = Figure(figsize=(7.5, 0.3 * len(rows) + 1.0), layout="constrained")
+    axes = figure.subplots()
+    for place, (*_, noise, told) in enumerate(rows):
+        ratio, half = map(float, told.split("±"))
+        color, mark = ("#0b6e4f", "o") if noise == "secure" else ("#b45309", "s")
+        axes.errorbar(ratio, place, xerr=half, capsize=3, color=color, fmt=mark)
+    names = [
+        f"{users} users × {servers} servers, {visits} visits, {noise} noise"
+        for users, servers, visits, noise, _ in rows
+    ]
+    axes.set_yticks(range(len(rows)), names)
+    axes.axvline(1.0, color="grey", linewidth=1, linestyle="--")
+    axes.set_xlabel("regret relative to servers alone, 95 % intervals")
+    figure.savefig(picture, metadata={"Date": None})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", action="append", choices=[*CASES], default=None)
@@ -208,7 +238,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path("population.jsonl"))
+    parser.add_argument("--picture", type=Path, help=f"only draw the table of {PAGE}")
     chosen = parser.parse_args()
+    if chosen.picture:
+        draw(chosen.picture)
+        return
     results, seeds = Results(chosen.out), list(range(chosen.seed, chosen.seed + chosen.seeds))
     for name in chosen.case or CASES:
         print(json.dumps(compare(results, name, seeds, chosen.alone or [*ALONE])), flush=True)
