@@ -45,11 +45,11 @@ def unequal(**parameters: Any) -> fclub.Policy:
     return policy
 
 
-@pytest.mark.parametrize("share", [True, False])
 def servers(policy: fclub.Policy) -> list[Any]:
     return [*federated(policy).servers.values()]
 
 
+@pytest.mark.parametrize("share", [True, False])
 def test_the_compiled_loop_equals_the_readable_one(share: bool) -> None:
     trace = same_in_both_loops("fclub-plus", 600, 60, types=5, share=share)
     assert (trace.communications["phases"][-1] > 0) == share
