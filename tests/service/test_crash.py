@@ -17,7 +17,7 @@ def test_ten_crashes_lose_nothing(tmp_path: Path, policy: str) -> None:
     assert result["observations"] == result["released"] + result["waiting"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ten_kills_during_secure_sums_charge_and_sum_each_slot_once(tmp_path: Path) -> None:
     result = SlotDrill(tmp_path, kills=10).run()
     assert sum(result["killed"].values()) == 10
