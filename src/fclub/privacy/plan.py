@@ -13,7 +13,7 @@ import hashlib
 from itertools import pairwise
 from math import ceil, floor, inf, isfinite, isqrt, sqrt
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,13 @@ PlanLevel = Literal["transcript", "interactive"]
 FIRST, GROWTH = 0.6, 1.45
 """Visits per user at the first slot, and their growth from slot to slot."""
 
+TYPES_FROM, TYPES_GROWTH = 10.0, 1.12
+"""The same where types are released."""
+
+LONG, SMALL = 80.0, 200
+"""Types are released from so many expected visits on, where servers have fewer users on average: larger
+ones learn types at home."""
+
 MOST_SLOTS = 60
 LONGEST_WINDOW = 3600.0
 """Seconds in which a slot's releases arrive; half the time between two slots if that is less."""
@@ -41,17 +48,18 @@ ALONE = 8.0
 """ε that a member's own share of noise keeps, or the plan's if that is more."""
 
 
-class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """What all members of a federation agree on for one period.
 
     `start` is a time in seconds since 1970 (0 in a simulation, whose clock is the number of visits);
     slot r is due `times[r]` seconds later, or after users × visits[r] visits of a simulation, when a
     user is expected to have made `visits[r]` visits beside `past` ones before the start. `users` is
     used for that and nowhere else. A slot can be begun for `window` seconds, in which its releases have
-    to arrive as well; clocks differ by at most `tolerance` seconds.
+    to arrive as well; clocks differ by at most `tolerance` seconds. The last `typed` slots release types
+    in place of the population.
     """
 
-    format: int = FORMAT
+    format: int
     start: float
     times: tuple[float, ...]
     visits: tuple[float, ...]
@@ -70,6 +78,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     epsilon_alone: float
     window: float
     tolerance: float
+    typed: int = 0
 
     @property
     def begins(self) -> tuple[float, ...]:
@@ -87,7 +96,11 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     @property
     def entries(self) -> int:
-        return release_length(self.dim)
+        return release_length(self.dim, self.typed > 0)
+
+    def is_typed(self, slot: int) -> bool:
+        """Whether types are released in it."""
+        return slot >= self.releases - self.typed
 
     @property
     def bound(self) -> float:
@@ -191,6 +204,8 @@ def check_plan(plan: Plan) -> None:
     require(ends, f"a window is above 0, at most half the {gap:g} s between slots", plan.window)
     require(plan.past >= 0.0, "past visits must be at least 0", plan.past)
     require(plan.users >= 1 and plan.dim >= 1, "a plan needs users and features", plan.users)
+    first = "types are released after the population"
+    require(0 <= plan.typed < plan.releases, first, plan.typed)
     made = make_plan(
         epsilon=plan.epsilon,
         delta=plan.delta,
@@ -202,6 +217,7 @@ def check_plan(plan: Plan) -> None:
         secure=plan.secure,
         colluders=plan.colluders,
         epsilon_alone=plan.epsilon_alone,
+        typed=plan.typed,
     )
     numbers = plan.mu, plan.steps, plan.count
     expected = made.mu, made.steps, made.count
@@ -218,6 +234,26 @@ def slot_visits(horizon: float, first: float = FIRST, growth: float = GROWTH) ->
     while visits[-1] * growth <= 0.9 * horizon and len(visits) < MOST_SLOTS:
         visits.append(visits[-1] * growth)
     return tuple(visits)
+
+
+class Schedule(NamedTuple):
+    """Visits per user at the slots; types are released in the last `typed` of them."""
+
+    visits: tuple[float, ...]
+    typed: int = 0
+
+
+def schedule(horizon: float, users: int, members: int) -> Schedule:
+    """Slots for a period in which a user is expected to make `horizon` visits.
+
+    Before there are `TYPES_FROM` visits nothing can be told of types, and they have to be released often.
+    """
+    visits = slot_visits(horizon)
+    if horizon < LONG or users >= SMALL * members:
+        return Schedule(visits)
+    early = tuple(number for number in visits if number < TYPES_FROM)
+    late = slot_visits(horizon, TYPES_FROM, TYPES_GROWTH)[: MOST_SLOTS - len(early)]
+    return Schedule(early + late, len(late))
 
 
 def make_plan(
@@ -237,6 +273,7 @@ def make_plan(
     past: float = 0.0,
     window: float = LONGEST_WINDOW,
     tolerance: float = 60.0,
+    typed: int = 0,
 ) -> Plan:
     """The noise with which slots at so many `visits` per user together are (ε, δ)-private.
 
@@ -251,10 +288,11 @@ def make_plan(
         require(colluders >= 1, "at least one member may collude", colluders)
         floor = "epsilon_alone must be at least epsilon"
         require(epsilon_alone >= epsilon, f"{floor} {epsilon:g}", epsilon_alone)
-    lattice = plan_slots(epsilon, delta, release_length(dim), len(visits))
+    lattice = plan_slots(epsilon, delta, release_length(dim, typed > 0), len(visits))
     times = tuple(seconds_per_visit * number for number in visits)
     gap = min((b - a for a, b in pairwise(times)), default=inf)
     return Plan(
+        format=FORMAT,
         start=start,
         times=times,
         visits=visits,
@@ -273,4 +311,5 @@ def make_plan(
         epsilon_alone=epsilon_alone,
         window=min(window, 0.5 * gap),
         tolerance=tolerance,
+        typed=typed,
     )

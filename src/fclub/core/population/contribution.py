@@ -23,14 +23,23 @@ import numpy as np
 
 from fclub.core.compiling import beside, inner
 from fclub.core.kernels import invert
+from fclub.core.plus.type_model import TypeModel, learn_row, make_work, weigh_types
+from fclub.core.plus.type_sums import residual
 from fclub.core.statistics import Packed
-from fclub.core.types import Counts, Matrix, Vector
+from fclub.core.types import Counts, Floats, Matrix, Vector
 
 MOST = 1e9
 """Larger entries than this are no sums of observations: such a user adds nothing."""
 
 MEAN_WEIGHT, INFORMATION_WEIGHT, COUNT_WEIGHT = 0.3, 0.2, 0.3
 """a, w and c."""
+
+TYPES = 20
+RESIDUAL_WEIGHT, SHARE_WEIGHT = 0.7, 0.3
+"""Types that are released, β and γ."""
+
+LEAST_SHARE = 1e-3
+"""A user adds nothing to a type that it belongs to with less probability."""
 
 _ROOT_2 = sqrt(2.0)
 
@@ -55,9 +64,13 @@ class Room(NamedTuple):
     whole: Counts
 
 
-def release_length(dim: int) -> int:
-    """Entries of a release: mean, slope in S, information, count."""
-    return dim + dim * (dim + 1) + 1
+def release_length(dim: int, types: bool = False) -> int:
+    """Entries of a release: mean, slope in S, information, count; of `types`, residuals, shares, count.
+
+    A plan that has both uses the larger number in all its slots.
+    """
+    population = dim + dim * (dim + 1) + 1
+    return max(population, TYPES * (dim + 1) + 1) if types else population
 
 
 @inner
@@ -136,7 +149,7 @@ def _write(room: Room) -> float:
 
 
 @inner
-def _make_whole(norm: float, most: float, steps: int, room: Room) -> bool:
+def _make_whole(norm: float, most: float, steps: int, values: Vector, out: Counts) -> bool:
     """Scale to norm `most` = `steps` lattice steps at most, round towards zero; False if that fails.
 
     Entries are compared before they become whole numbers, and the sum of squares stops growing as soon
@@ -144,12 +157,12 @@ def _make_whole(norm: float, most: float, steps: int, room: Room) -> bool:
     """
     factor = steps / max(norm, most)
     square, limit = 0, steps * steps
-    for place in range(room.values.shape[0]):
-        value = room.values[place] * factor
+    for place in range(values.shape[0]):
+        value = values[place] * factor
         if not abs(value) <= steps:
             return False
         whole = int(value)
-        room.whole[place] = whole
+        out[place] = whole
         square += whole * whole
         if square > limit:
             return False
@@ -163,7 +176,7 @@ def _encode(
     """Fill `room.whole`; False: the user adds nothing."""
     if visits == 0 or not _are_sums(gram, moment) or not _slopes(point, gram, moment, room):
         return False
-    return _make_whole(_write(room), most, steps, room)
+    return _make_whole(_write(room), most, steps, room.values, room.whole)
 
 
 @beside
@@ -177,6 +190,56 @@ def add_contributions(
     room, last = _make_room(point.mean.shape[0]), total.shape[0] - 1
     for u in range(users.counts.shape[0]):
         if _encode(point, users.gram[u], users.moment[u], users.counts[u], most, steps, room):
-            for place in range(last):
+            for place in range(room.whole.shape[0]):
                 total[place] += room.whole[place]
             total[last] += count
+
+
+@inner
+def _write_types(root: Matrix, centres: Floats, row: Vector, weights: Vector, values: Vector) -> float:
+    """Write [β w_k Rᵀe_k, γ w_k] for every type; returns the norm."""
+    types, d = centres.shape
+    rest, place, square = np.empty(d), 0, 0.0
+    for k in range(types):
+        weight = 0.0 if weights[k] < LEAST_SHARE else weights[k]
+        if weight > 0.0:
+            residual(row, centres[k], rest)
+        for i in range(d):
+            total = 0.0
+            if weight > 0.0:
+                for j in range(i, d):
+                    total += root[j, i] * rest[j]
+            values[place] = RESIDUAL_WEIGHT * weight * total
+            place += 1
+        values[place] = SHARE_WEIGHT * weight
+        place += 1
+    for place in range(values.shape[0]):
+        square += values[place] * values[place]
+    return sqrt(square)
+
+
+@beside
+def add_type_contributions(
+    model: TypeModel,
+    root: Matrix,
+    centres: Floats,
+    users: Packed,
+    most: float,
+    steps: int,
+    count: int,
+    total: Counts,
+) -> None:
+    """The same of types: `model` and `centres` were released, R is the frame of the population."""
+    types, d = centres.shape
+    work, weights, last = make_work(d), np.empty(types), total.shape[0] - 1
+    values, whole = np.empty(types * (d + 1)), np.zeros(types * (d + 1), dtype=np.int64)
+    for u in range(users.counts.shape[0]):
+        gram, moment = users.gram[u], users.moment[u]
+        if users.counts[u] > 0 and _are_sums(gram, moment):
+            learn_row(model, 0, gram, moment, work)
+            weigh_types(model, 0, work.row, weights)
+            norm = _write_types(root, centres, work.row, weights, values)
+            if _make_whole(norm, most, steps, values, whole):
+                for place in range(values.shape[0]):
+                    total[place] += whole[place]
+                total[last] += count

@@ -18,6 +18,8 @@ import numpy as np
 
 from fclub.core.compiling import compiled, inner
 from fclub.core.kernels import choose, invert
+from fclub.core.plus.type_model import TypeModel, learn_row, make_work, weigh_types
+from fclub.core.plus.type_rounds import recommend_by_types
 from fclub.core.population.model import VARIANCE, Population, PublicModel
 from fclub.core.statistics import Packed, observe
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
@@ -50,7 +52,8 @@ class PopulationRound(NamedTuple):
 
     Server s has the rows `first[s]` to `first[s + 1]`, and `server_of` is the server of a row. By
     server: log `odds` of the public start, its `visits`, and the number of visits at which the odds are
-    `due` again, 0 where each user decides for itself.
+    `due` again, 0 where each user decides for itself; 1 where users are served from the released
+    `types`, which are the same on all servers.
     """
 
     users: Packed
@@ -64,6 +67,8 @@ class PopulationRound(NamedTuple):
     due: Counts
     exploration: float
     centre: float
+    types: TypeModel
+    typed: Counts
 
 
 def prior_of(model: PublicModel, population: Population) -> Prior:
@@ -159,12 +164,36 @@ def recommend_from_population(
 
 
 @compiled
+def recommend_from_releases(state: PopulationRound, users: Packed, row: int, items: Matrix) -> int:
+    """To a user whose data are that row of `users`."""
+    server, told = state.server_of[row], (state.exploration, 1.0 - state.centre)
+    if state.typed[server] != 0:
+        return recommend_by_types(state.types, 0, users, row, items, *told)
+    known = state.start, state.released, state.odds[server]
+    return recommend_from_population(*known, users, row, items, *told)
+
+
+@compiled
 def recommend(state: PopulationRound, user: int, items: Matrix) -> int:
-    row = state.row_of[user]
-    odds, most = state.odds[state.server_of[row]], 1.0 - state.centre
-    return recommend_from_population(
-        state.start, state.released, odds, state.users, row, items, state.exploration, most
-    )
+    return recommend_from_releases(state, state.users, state.row_of[user], items)
+
+
+@compiled
+def evidence_for_types(types: TypeModel, users: Packed, first: int, last: int) -> float:
+    """Σ over users of the log likelihood of types beside that of the population that they are around.
+
+    The population has the weight w0 beside the types, so that a user whom they do not fit adds at least
+    log w0.
+    """
+    work, found = make_work(users.moment.shape[1]), 0.0
+    weights, alone = np.empty(types.moments.shape[1]), types.weights[0, -1]
+    for u in range(first, last):
+        if users.counts[u] > 0:
+            own = learn_row(types, 0, users.gram[u], users.moment[u], work)
+            more = weigh_types(types, 0, work.row, weights) - own
+            largest = max(more, alone)
+            found += largest + log(exp(more - largest) + exp(alone - largest))
+    return found
 
 
 @compiled

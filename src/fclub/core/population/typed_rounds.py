@@ -1,4 +1,4 @@
-"""Rounds of servers some of which serve their users from types, and others from the population."""
+"""Rounds of servers some of which serve their users from types of their own, others from releases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fclub.core.compiling import compiled
 from fclub.core.plus.fading import fade_in
 from fclub.core.plus.type_model import TypeModel
 from fclub.core.plus.type_rounds import keep, recommend_by_types
-from fclub.core.population.rounds import PopulationRound, count_visit, recommend_from_population
+from fclub.core.population.rounds import PopulationRound, count_visit, recommend_from_releases
 from fclub.core.statistics import Packed
 from fclub.core.types import Counts, Floats, Matrix, Vector
 
@@ -34,10 +34,9 @@ def recommend(state: TypedRound, user: int, items: Matrix) -> int:
     row = population.row_of[user]
     server = population.server_of[row]
     users = state.recent if state.kept < 1.0 else population.users
-    told = population.exploration, 1.0 - population.centre
     if state.typed[server] == 0:
-        known = population.start, population.released, population.odds[server]
-        return recommend_from_population(*known, users, row, items, *told)
+        return recommend_from_releases(population, users, row, items)
+    told = population.exploration, 1.0 - population.centre
     return recommend_by_types(state.model, server, users, row, items, *told)
 
 

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from fclub.core.packing import inside, under
-from fclub.core.population.contribution import PublicPoint
+from fclub.core.packing import flatten, inside, under
+from fclub.core.plus.beliefs import Beliefs
+from fclub.core.population.contribution import PublicPoint, release_length
 from fclub.core.population.filter import (
     FilterState,
     Slot,
@@ -27,12 +28,21 @@ from fclub.core.population.filter import (
     first_state,
     is_public,
     learn,
+    number_of_users,
     pace_of,
     smat,
     svec,
 )
-from fclub.core.population.model import Population, PublicModel, clip_norm, public_point
-from fclub.core.types import Counts
+from fclub.core.population.model import Population, PublicModel, clip_norm, present, public_point
+from fclub.core.population.types import (
+    TOLD,
+    ReleasedTypes,
+    beliefs_of,
+    learn_types,
+    type_clip,
+    type_information,
+)
+from fclub.core.types import Counts, Vector
 from fclub.errors import InvalidMessage, PrivacyError
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.noise import NoiseSource
@@ -149,14 +159,17 @@ class Transcript:
         model: PublicModel,
         state: FilterState | None = None,
         releases: tuple[Released, ...] = (),
+        types: ReleasedTypes | None = None,
     ) -> None:
         self.plan, self.model, self.releases = plan, model, releases
         self.state = first_state(model.dim) if state is None else state
+        self.types = ReleasedTypes.start(model.dim) if types is None else types
 
     @lru_cache(maxsize=8)  # noqa: B019 - as below
     def most(self, slot: int) -> float:
         """C_r: it follows from the plan and from the pace of visits in earlier releases."""
-        return clip_norm(self.model, self.plan.visits[slot] * pace_of(self.state), self.plan.past)
+        clip = type_clip if self.plan.is_typed(slot) else clip_norm
+        return clip(self.model, self.plan.visits[slot] * pace_of(self.state), self.plan.past)
 
     @cached_property
     def share(self) -> float:
@@ -177,10 +190,30 @@ class Transcript:
         noise = step * share * sqrt(servers)
         told = Slot(self.plan.visits[slot], self.most(slot), noise, self.plan.past)
         values = step * read_whole(sums, self.plan.entries).astype(np.float64)
-        state = learn(self.state, told, values, self.model)
+        state, types = self.state, self.types
+        if self.plan.is_typed(slot):
+            types = self._learn_types(told, values)
+        else:
+            state = learn(state, told, values[: release_length(self.plan.dim)], self.model)
         point = write_point(state.population) if point is None else point
         last = Released(slot, servers, share, sums, point)
-        return Transcript(self.plan, self.model, state, (*self.releases, last))
+        return Transcript(self.plan, self.model, state, (*self.releases, last), types)
+
+    def _learn_types(self, slot: Slot, values: Vector) -> ReleasedTypes:
+        visits = slot.visits * pace_of(self.state)
+        users = self.users * present(visits, slot.past)
+        information = type_information(self.model, self.population, visits, slot.past)
+        return learn_types(self.types, values, slot.noise, users, information)
+
+    @property
+    def users(self) -> float:
+        """n̂, of releases of the population."""
+        return number_of_users(self.state.counted, pace_of(self.state))
+
+    @cached_property
+    def beliefs(self) -> Beliefs:
+        """Types as users are weighed with and served from."""
+        return beliefs_of(self.model, self.population, self.types, self.users)
 
     @property
     def told(self) -> int:
@@ -308,8 +341,13 @@ class SlotsLocal:
             "most": self.transcript.most(slot),
             "steps": self.plan.steps,
             "count": self.plan.count,
+            "entries": self.plan.entries,
+            "typed": self.plan.is_typed(slot),
         }
-        return Job("slot", len(self.learner.counts), ask, {"root": point.root, "mean": point.mean})
+        given = {"root": point.root, "mean": point.mean}
+        if ask["typed"]:
+            given |= flatten(self.transcript.beliefs, "types.")
+        return Job("slot", len(self.learner.counts), ask, given)
 
     def finish(self, job: Job) -> None:
         """Everybody is in, unless the slot is over."""
@@ -368,7 +406,9 @@ class SlotsLocal:
         self.alarm |= apart > TOLERANCE
         self.transcript, self.servers, self.unanswered = replayed, message.servers, False
         users = equivalent_users(replayed.state)
-        self.learner.absorb(PopulationNews(told.mean, told.covariance, message.servers - 1, users))
+        types = replayed.beliefs if replayed.types.told >= TOLD else None
+        news = PopulationNews(told.mean, told.covariance, message.servers - 1, users, types)
+        self.learner.absorb(news)
 
     def resume(self) -> None:
         """A slot whose window is not over is begun by the clock."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from fclub.core.offers import Scoring
 from fclub.core.packing import inside, under
+from fclub.core.plus.beliefs import Beliefs
 from fclub.core.statistics import Packed, Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.protocol.interfaces.overview import LocalOverview
@@ -188,10 +189,12 @@ class SumNews(NamedTuple):
 class PopulationNews(NamedTuple):
     """Mean and covariance of tastes that so many other servers have released, in public units.
 
-    They are known as well as from the exact tastes of so many `users`.
+    They are known as well as from the exact tastes of so many `users`. `types` have been released, too,
+    once enough is told of them.
     """
 
     mean: Vector
     covariance: Matrix
     servers: int
     users: float
+    types: Beliefs | None = None

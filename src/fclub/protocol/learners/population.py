@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fclub.core.packing import flatten, rebuild, with_room, with_row
-from fclub.core.population.contribution import PublicPoint, add_contributions, release_length
+from fclub.core.packing import flatten, inside, rebuild, with_room, with_row
+from fclub.core.plus.beliefs import Beliefs
+from fclub.core.plus.type_model import TypeModel
+from fclub.core.plus.type_rounds import know_user
+from fclub.core.population.contribution import PublicPoint, add_contributions, add_type_contributions
 from fclub.core.population.model import VARIANCE, Population, PublicModel
 from fclub.core.population.rounds import (
+    MOST_ASKED,
     PRIOR_ODDS,
     SURE,
     PopulationRound,
     ask_users,
     count_visit,
+    evidence_for_types,
     feedback,
     prior_of,
     serve,
 )
+from fclub.core.population.types import type_model
 from fclub.core.statistics import Packed, replace_reward
 from fclub.core.types import Counts, Floats, Indices, Vector
 from fclub.privacy.sensitivity import CENTRE, Domain
@@ -47,6 +54,8 @@ class PopulationLearner:
         self.odds = np.array([-2.0 * SURE])
         self.visits, self.asked = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
         self.servers = 0
+        self.types: Beliefs | None = None
+        self.typed, self._type_model = False, TypeModel.zeros(1, 1, model.dim)
 
     @property
     def users(self) -> Packed:
@@ -75,6 +84,8 @@ class PopulationLearner:
             due=self.asked,
             exploration=self.exploration,
             centre=self.centre,
+            types=self._type_model,
+            typed=np.array([self.typed], dtype=np.int64),
         )
 
     def use(self, users: Packed) -> None:
@@ -89,8 +100,11 @@ class PopulationLearner:
         """From all that the user said, or from what is `left` of it."""
         d, users = self.model.dim, self._users if left is None else left
         theta, inverse = np.empty(d), np.empty((d, d))
-        own = users.gram[row], users.moment[row]
-        serve(self.start, self.released, float(self.odds[0]), *own, theta, inverse)
+        if self.typed:
+            know_user(self._type_model, 0, users, row, theta, inverse)
+        else:
+            own = users.gram[row], users.moment[row]
+            serve(self.start, self.released, float(self.odds[0]), *own, theta, inverse)
         return Bound(theta, inverse, self.exploration, self.centre, 1.0 - self.centre)
 
     def observe(self, row: int, x: Vector, y: float) -> None:
@@ -110,18 +124,18 @@ class PopulationLearner:
     def contribute(self, job: Job) -> Callable[[], None] | None:
         """Whole numbers at the point that the job gives, with the clip norm that it asks for."""
         if "sums" not in job.total:
-            job.total["sums"] = np.zeros(release_length(self.model.dim), dtype=np.int64)
+            job.total["sums"] = np.zeros(int(job.ask["entries"]), dtype=np.int64)
         rows = job.take()
         if rows.start == rows.stop:
             return None
         own, total = self._users.slice(rows.start, rows.stop).copy(), job.total["sums"]
-        point = PublicPoint(job.given["root"], job.given["mean"], VARIANCE)
-        most, steps, count = float(job.ask["most"]), int(job.ask["steps"]), int(job.ask["count"])
-
-        def add() -> None:
-            add_contributions(point, own, most, steps, count, total)
-
-        return add
+        told = own, float(job.ask["most"]), int(job.ask["steps"]), int(job.ask["count"]), total
+        if not job.ask["typed"]:
+            point = PublicPoint(job.given["root"], job.given["mean"], VARIANCE)
+            return partial(add_contributions, point, *told)
+        types = Beliefs(**inside("types.", job.given))
+        frame = type_model(types), job.given["root"], types.centres
+        return partial(add_type_contributions, *frame, *told)
 
     def absorb(self, news: PopulationNews) -> None:
         """Believe the released population as far as evidence supports it."""
@@ -129,6 +143,15 @@ class PopulationLearner:
         self.servers, self.odds[0] = news.servers, PRIOR_ODDS
         if self.pooled:
             ask_users(self.round(), 0)
+        self.types, self.typed = news.types, news.types is not None
+        if news.types is not None:
+            self._type_model = type_model(news.types)
+            self.typed = not self.pooled or self._support(self._type_model)
+
+    def _support(self, types: TypeModel) -> bool:
+        """Whether these users' data speak for types, and for the population that they are around."""
+        rows = min(len(self.counts), MOST_ASKED)
+        return self.odds[0] < 0.0 and evidence_for_types(types, self._users, 0, rows) > 0.0
 
     def _take(self, population: Population) -> None:
         self.population, self.released = population, prior_of(self.model, population)
@@ -161,11 +184,14 @@ class PopulationLearner:
 
     def state(self) -> State:
         arrays = flatten(self._users, "users.") | flatten(self.population, "population.")
+        if self.types is not None:
+            arrays |= flatten(self.types, "released.")
         values = {
             "odds": float(self.odds[0]),
             "visits": int(self.visits[0]),
             "asked": int(self.asked[0]),
             "servers": self.servers,
+            "typed": self.typed,
         }
         return arrays, values
 
@@ -178,3 +204,7 @@ class PopulationLearner:
         self._take(rebuild(self.population, arrays, "population."))
         self.odds[0], self.visits[0] = values["odds"], values["visits"]
         self.asked[0], self.servers = values["asked"], values["servers"]
+        types = inside("released.", arrays)
+        self.types, self.typed = Beliefs(**types) if types else None, values["typed"]
+        if self.types is not None:
+            self._type_model = type_model(self.types)

@@ -61,7 +61,16 @@ class TypesAtHome:
 
     def _learns(self) -> bool:
         border, seen = self.border, self.types.observations
-        return border is None or len(self.counts) >= border.users or seen >= border.learned
+        if border is None or len(self.counts) >= border.users:
+            return True
+        return seen >= border.learned and not self.population.typed
+
+    @property
+    def serves_types(self) -> bool:
+        """Whether users are served from types at home; others that were released know more on few users."""
+        border = self.border
+        large = border is None or len(self.counts) >= border.users
+        return self.typed and (large or not self.population.typed)
 
     def _serves(self) -> bool:
         border, users, seen = self.border, len(self.counts), self.types.observations
@@ -92,7 +101,7 @@ class TypesAtHome:
         return row
 
     def bound(self, row: int) -> Bound:
-        return self.types.bound(row) if self.typed else self.population.bound(row, self._left)
+        return self.types.bound(row) if self.serves_types else self.population.bound(row, self._left)
 
     def observe(self, row: int, x: Vector, y: float) -> None:
         self.types.observe(row, x, y)
@@ -141,13 +150,13 @@ class TypesAtHome:
         self.known_users = news.users
 
     def labels(self) -> Indices:
-        return self.types.served_by if self.typed else self.population.labels()
+        return self.types.served_by if self.serves_types else self.population.labels()
 
     def theta(self) -> Floats:
-        return self.types.theta if self.typed else self.population.theta(self._left)
+        return self.types.theta if self.serves_types else self.population.theta(self._left)
 
     def overview(self) -> list[LocalOverview]:
-        return self.types.overview() if self.typed else self.population.overview()
+        return self.types.overview() if self.serves_types else self.population.overview()
 
     def state(self) -> State:
         arrays, values = self.population.state()

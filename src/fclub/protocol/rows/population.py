@@ -20,7 +20,7 @@ from fclub.core.population.typed_rounds import TypedRound
 from fclub.core.statistics import Packed
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import USER, Flag, level_named
-from fclub.privacy.plan import FEWEST, Plan, PlanLevel, decode_plan, make_plan, read_plan, slot_visits
+from fclub.privacy.plan import FEWEST, Plan, PlanLevel, decode_plan, make_plan, read_plan, schedule
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.exchanges import slots
 from fclub.protocol.exchanges.slots import SlotsGlobal, SlotsLocal, Transcript
@@ -117,7 +117,7 @@ class PopulationFamily:
             dim=shape.dim,
             users=shape.users,
             members=shape.members,
-            visits=slot_visits(constants.visits),
+            **schedule(constants.visits, shape.users, shape.members)._asdict(),
             level=self.level,
             secure=secure,
             colluders=constants.colluders,
@@ -237,6 +237,7 @@ class PopulationRounds:
             odds=np.concatenate([part.odds for part in parts]),
             visits=np.concatenate([part.visits for part in parts]),
             due=np.concatenate([part.due for part in parts]),
+            typed=np.concatenate([part.typed for part in parts]),
         )
 
     def count_events(self, state: PopulationRound) -> None:
@@ -274,7 +275,7 @@ class TypedRounds:
             population=self._population.pack(),
             squares=users.squares,
             model=stacked([learner.types.model for learner in self._learners]),
-            typed=np.array([learner.typed for learner in self._learners], dtype=np.int64),
+            typed=np.array([learner.serves_types for learner in self._learners], dtype=np.int64),
             recent=People.fading(self._people),
             kept=self._people[0].kept,
         )
