@@ -18,9 +18,8 @@ from fclub.core.types import Floats
 from fclub.privacy.noise import DiscreteNoise
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.exchanges.slots import Release, SlotsLocal
+from fclub.protocol.exchanges.user_streams import Digest
 from fclub.protocol.messages import Message
-from fclub.protocol.plus.event_local import EventLocal
-from fclub.protocol.plus.messages import Digest
 from fclub.protocol.servers import LocalServer
 from fclub.service.nodes.local_node import LocalNode
 
@@ -99,7 +98,7 @@ def cut_tails(patch: pytest.MonkeyPatch) -> None:
 def scale_by_data(patch: pytest.MonkeyPatch) -> None:
     """A twentieth more noise where the newest reward was high, a twentieth less where it was not."""
     state = {"scale": 1.0}
-    observe = {kind: kind.observe for kind in (EventLocal, LocalServer)}
+    observe = {kind: kind.observe for kind in (LocalServer,)}
 
     def watching(kind: Any) -> Any:
         def watched(self: Any, row: int, x: Any, y: float) -> None:

@@ -14,8 +14,8 @@ from fclub.core.paper.ucb import NoiseBounds, ridge_bounds
 from fclub.core.types import Matrix
 from fclub.environments.synthetic import Synthetic
 from fclub.policies.registry import POLICIES
+from fclub.protocol.interfaces.family import Shape
 from fclub.protocol.rows.paper import PaperFamily
-from fclub.protocol.seam import Shape
 
 THEORY: dict[str, Any] = {"exploration": 1.0, "ridge": 1.0}
 """The proofs' constants, in place of each policy's tuned ones."""

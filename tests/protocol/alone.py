@@ -9,9 +9,9 @@ import numpy as np
 
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.families import make_family
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message
-from fclub.protocol.seam import Place, Shape
 
 DIM, HALF, USERS = 3, float(np.sqrt(0.5)), 12
 PARAMETERS: dict[str, dict[str, Any]] = {

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fclub.protocol.plus import event_local, type_local
 from tests.protocol.alone import DIM, HALF, USERS, Alone
 
 from fclub.errors import CannotReplace
-from fclub.protocol.plus import event_local, type_local
-from fclub.protocol.plus.messages import Digest, Share, Shares
-from fclub.protocol.seam import Beginning
+from fclub.protocol.exchanges.user_streams import Digest, Share, Shares
+from fclub.protocol.interfaces.exchange import Beginning
 
 LEVELS = ["cdp", "transcript"]
 

@@ -15,11 +15,10 @@ from fclub.environments.registry import make_environment
 from fclub.errors import InvalidSetting
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoNoise
+from fclub.protocol.exchanges.user_streams import decode
 from fclub.protocol.families import make_family
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.link import InProcessLink
-from fclub.protocol.plus.messages import decode
-from fclub.protocol.plus.type_local import TypeLocal
-from fclub.protocol.seam import Place, Shape
 
 DIM, HALF, HALF_LIFE = 3, float(np.sqrt(0.5)), 6.0
 Items = np.ndarray[Any, np.dtype[np.float64]]
@@ -43,7 +42,7 @@ def play(policy: Any, rounds: int, seed: int = 0) -> list[int]:
 
 def test_few_users_are_served_from_types_too() -> None:
     """A cluster's statistics are one sum, in which nothing can fade."""
-    assert all(isinstance(server, TypeLocal) for server in started().servers.values())
+    assert all(isinstance(server, Types) for server in started().servers.values())
 
 
 @pytest.mark.parametrize(
@@ -106,7 +105,7 @@ def observed(server: Any, times: int) -> Items:
 
 def test_a_live_server_has_types_from_its_first_user_on() -> None:
     server = live_server()
-    assert isinstance(server, TypeLocal)
+    assert isinstance(server, Types)
     observed(server, 30)
     bound = server.bound(1)
     assert server.theta[1, :-1] == pytest.approx(bound.theta[:-1])

@@ -13,11 +13,11 @@ from fclub.core.statistics import Packed, Statistics
 from fclub.errors import InvalidMessage
 from fclub.privacy.noise import SeededNoise
 from fclub.protocol.exchanges.released import ReleasedSums, check_released, check_share
+from fclub.protocol.exchanges.user_streams import StreamLimits
 from fclub.protocol.families import FAMILIES, make_family
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import PhaseStart
-from fclub.protocol.plus.rules import StreamLimits
-from fclub.protocol.seam import Place, Shape
 
 DIM, HALF = 3, np.sqrt(0.5)
 SHAPE = Shape(DIM, clusters=10, constant=HALF)

@@ -18,11 +18,11 @@ from fclub.privacy.noise import NoNoise
 from fclub.protocol.exchanges.streams import CLUSTER
 from fclub.protocol.families import make_family
 from fclub.protocol.interfaces.exchange import Begin, Beginning, Moment, Status
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.interfaces.learner import FORGET, REPLACE, Bound, Job, State, SumNews
 from fclub.protocol.interfaces.overview import NOTHING, LocalOverview, Outlook
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart
-from fclub.protocol.seam import Place, Shape
 from fclub.protocol.servers import LocalServer
 
 DIM, USERS = 2, 5

@@ -6,12 +6,12 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
+from fclub.protocol.plus import type_local
 from tests.protocol.alone import HALF, USERS, Alone
 
 from fclub.core.plus.type_sums import VISITS
-from fclub.protocol.plus import type_local
-from fclub.protocol.plus.split_messages import TypeDigest, TypeNews
-from fclub.protocol.seam import Beginning
+from fclub.protocol.exchanges.rounds import Digest as TypeDigest
+from fclub.protocol.interfaces.exchange import Beginning
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +148,7 @@ def test_what_is_owed_is_sent_once_both_sides_agree() -> None:
     assert not alone.server.owing
 
 
-def with_a_late_answer() -> tuple[Alone, TypeNews]:
+def with_a_late_answer() -> tuple[Alone, Answer]:
     """A server that has sent its sums, and the answer, which has not come."""
     alone = Alone("fclub-plus")
     alone.visit(30)
@@ -158,7 +158,7 @@ def with_a_late_answer() -> tuple[Alone, TypeNews]:
     digest = alone.link.sent[-1]
     assert isinstance(digest, TypeDigest)
     types = digest.version, digest.ids, digest.candidates
-    return alone, TypeNews(digest.phase, digest.step, 1, *types, (), b"", b"", digest.sums)
+    return alone, Answer(digest.phase, digest.step, 1, *types, (), b"", b"", digest.sums)
 
 
 def test_a_late_answer_to_who_has_gone_on_is_of_no_use() -> None:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from fclub.protocol.plus import messages as m
 
 import fclub
 from fclub.checks import check_saving
@@ -16,6 +17,7 @@ from fclub.policies.federated.families import FederatedPolicy
 from fclub.policies.registry import POLICIES
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
+from fclub.protocol.exchanges.user_streams import FROZEN
 from fclub.protocol.messages import (
     Message,
     PhaseStart,
@@ -24,9 +26,6 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
-from fclub.protocol.plus import messages as m
-from fclub.protocol.plus.event_global import FROZEN
-from fclub.protocol.plus.event_local import EventLocal
 
 SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
 QUICK = {
@@ -77,7 +76,7 @@ def digests(policy: FederatedPolicy) -> list[tuple[int, m.Digest]]:
     return [(s.server, s.message) for s in policy.link.sent if isinstance(s.message, m.Digest)]
 
 
-def rows_of(server: EventLocal) -> dict[int, int]:
+def rows_of(server: UserStreamLocal) -> dict[int, int]:
     """The user behind each number that the server uses now."""
     return {number: row for row, number in enumerate(server.numbers)}
 

@@ -14,9 +14,9 @@ from fclub.privacy.noise import NoNoise
 from fclub.protocol.exchanges.streams import Sums
 from fclub.protocol.families import make_family
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, write_id, write_statistics
-from fclub.protocol.seam import Place, Shape
 
 DIM, HALF = 3, float(np.sqrt(0.5))
 SOON: dict[str, float | str] = {"first_release": 5, "release_ratio": 1.5}

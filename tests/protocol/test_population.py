@@ -27,12 +27,13 @@ from fclub.protocol.exchanges.slots import (
 )
 from fclub.protocol.federation import Federation
 from fclub.protocol.interfaces.exchange import Beginning, Moment
+from fclub.protocol.interfaces.family import Place, Shape
+from fclub.protocol.interfaces.overview import NOTHING, TIME
 from fclub.protocol.learners.population import PopulationLearner
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, encode
-from fclub.protocol.plus.private import PrivatePlusConstants
 from fclub.protocol.rows.population import PopulationFamily
-from fclub.protocol.seam import NOTHING, TIME, Place, Shape
+from fclub.protocol.rows.private import PrivatePlusConstants
 
 DIM, HALF, SERVERS, EACH = 3, float(np.sqrt(0.5)), 4, 5
 USERS = SERVERS * EACH

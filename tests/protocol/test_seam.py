@@ -15,9 +15,11 @@ from fclub.parameters import Parameter
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Family, Place, Shape
+from fclub.protocol.interfaces.learner import Bound
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, encode
-from fclub.protocol.seam import Bound, Family, GlobalServer, LocalServer, Place, Shape
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 DIM, HALF = 3, float(np.sqrt(0.5))
 SHAPE = Shape(DIM, clusters=8, constant=HALF)

@@ -10,28 +10,22 @@ from tests.protocol.two_kinds import DIM, HALF, check_saved, play, same_in_both_
 
 import fclub
 from fclub.config import Problem
+from fclub.core.plus.packed_sums import read_splits, write_splits
 from fclub.core.plus.split_sums import SplitSums
 from fclub.core.plus.type_sums import OWN_INFORMATION, PEOPLE, VISITS
 from fclub.environments.registry import make_environment
 from fclub.errors import InvalidMessage
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoNoise
+from fclub.protocol.exchanges.rounds import Digest as TypeDigest
+from fclub.protocol.exchanges.rounds import read_told, to_bytes
+from fclub.protocol.exchanges.user_streams import Digest, Shares, decode
 from fclub.protocol.families import make_family
+from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.interfaces.family import Place, Shape
+from fclub.protocol.learners.splitter import REMEMBERED, Change, Splitter
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import PhaseStart, read_id
-from fclub.protocol.plus.messages import Digest, Shares, decode
-from fclub.protocol.plus.split_global import SplitGlobal
-from fclub.protocol.plus.split_hub import REMEMBERED, Change, Splitter
-from fclub.protocol.plus.split_local import SplitLocal
-from fclub.protocol.plus.split_messages import (
-    TypeDigest,
-    TypeNews,
-    read_splits,
-    read_told,
-    write_splits,
-)
-from fclub.protocol.plus.type_messages import to_bytes
-from fclub.protocol.seam import Beginning, Place, Shape
 
 LIVE = {"types": 6, "ratio": 1.3}
 UNEQUAL = [0] * 30 + [1] * 4 + [2] * 30 + [3] * 5
@@ -61,7 +55,7 @@ def test_two_kinds_of_users_are_found_by_all_servers() -> None:
     policy = unequal()
     play(policy, 3000)
     hub = policy.hub
-    assert isinstance(hub, SplitGlobal)
+    assert isinstance(hub, RoundsGlobal)
     first, *others = policy.servers.values()
     assert hub.splitter.types >= 2
     assert any(change.kind == "split" for change in hub.splitter.changes)
@@ -138,7 +132,7 @@ def live(servers: int = 2, **parameters: Any) -> tuple[list[Any], Any, list[Any]
     return made, hub, [link]
 
 
-def visit(servers: list[SplitLocal], hub: Any, rounds: int, users: int, seed: int = 0) -> None:
+def visit(servers: list[LocalServer], hub: Any, rounds: int, users: int, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     for t in range(rounds):
         server, row = servers[t % len(servers)], int(rng.integers(users))
@@ -293,7 +287,7 @@ def broken(sums: SplitSums) -> list[SplitSums]:
     return [nan, negative, indefinite, more, fewer, row, crowd, uninformed, half, endless]
 
 
-def deaf_server() -> tuple[SplitLocal, Any]:
+def deaf_server() -> tuple[LocalServer, Any]:
     """A server whose question is not answered."""
     servers, hub, links = live()
     visit(servers, hub, 300, users=12)
@@ -303,14 +297,14 @@ def deaf_server() -> tuple[SplitLocal, Any]:
     return servers[0], hub
 
 
-def answer(server: SplitLocal, **changes: Any) -> TypeNews:
+def answer(server: LocalServer, **changes: Any) -> Answer:
     """What could be answered, but for the changes."""
     shape = server.phase, server.step, 1, server.version, server.types, server.candidates
     sums = to_bytes(write_splits(server.splits))
     told: dict[str, Any] = {"fresh": (), "starts": b"", "own": b"", "sums": sums}
     names = "phase", "step", "servers", "version", "ids", "candidates"
     values: dict[str, Any] = dict(zip(names, shape, strict=True))
-    return TypeNews(**(values | told | changes))
+    return Answer(**(values | told | changes))
 
 
 @pytest.mark.parametrize("which", range(10))

@@ -16,17 +16,17 @@ from fclub.privacy.noise import NoNoise
 from fclub.protocol.exchanges.slots import Release, SlotsLocal
 from fclub.protocol.federation import Federation
 from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.interfaces.learner import PopulationNews
+from fclub.protocol.interfaces.overview import TYPE
+from fclub.protocol.learners.people import Crowd
 from fclub.protocol.learners.types_at_home import Border, TypesAtHome
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.family import adaptive_rules
-from fclub.protocol.plus.people import Crowd
-from fclub.protocol.plus.private import PrivatePlusConstants
-from fclub.protocol.plus.split_local import SplitLocal
 from fclub.protocol.rows.population import PopulationFamily
-from fclub.protocol.seam import TYPE, Place, Shape
+from fclub.protocol.rows.private import PrivatePlusConstants
+from fclub.protocol.rows.types import adaptive_rules
 from fclub.protocol.servers import LocalServer
 
 DIM, HALF, SIZES = 3, float(np.sqrt(0.5)), (12, 5, 4)

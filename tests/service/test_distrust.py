@@ -14,14 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fclub.core.plus.packed_sums import write_splits
 from fclub.core.statistics import Statistics
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import OutOfOrder, Quarantined
 from fclub.protocol.exchanges.clusters import ClusterStatistics, Download, Report, Upload
+from fclub.protocol.exchanges.rounds import Digest as TypeDigest
+from fclub.protocol.exchanges.rounds import to_bytes
+from fclub.protocol.exchanges.user_streams import Digest, News
 from fclub.protocol.messages import Message, encode, write_id, write_statistics
-from fclub.protocol.plus.messages import Digest, News
-from fclub.protocol.plus.split_messages import TypeDigest, write_splits
-from fclub.protocol.plus.type_messages import to_bytes
 from fclub.service.link.channel import GLOBAL, VERSION, Numbered, Record, Welcome, encode_frame
 from fclub.service.nodes.global_node import QUARANTINE_AFTER
 from fclub.service.settings import Model

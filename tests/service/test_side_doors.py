@@ -16,6 +16,9 @@ import httpx
 import msgspec
 import numpy as np
 import pytest
+from fclub.protocol.plus import messages as plus
+from fclub.protocol.plus import split_messages as splits
+from fclub.protocol.plus import type_messages as types
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Router
 
@@ -24,9 +27,6 @@ from fclub.privacy.plan import make_plan
 from fclub.protocol.exchanges import clusters as paper
 from fclub.protocol.exchanges import slots, streams
 from fclub.protocol.messages import Message
-from fclub.protocol.plus import messages as plus
-from fclub.protocol.plus import split_messages as splits
-from fclub.protocol.plus import type_messages as types
 from fclub.service.http import api, global_api
 from fclub.service.http.gate import Routes
 from fclub.service.http.global_app import GlobalService

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from fclub.protocol.plus import event_local, type_local
+
 from fclub.service.nodes import node as base
 from fclub.service.nodes.local_node import Forget, LocalNode
 from fclub.service.settings import Model

@@ -21,22 +21,12 @@ from fclub.policies.federated.families import policy_of
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.exchanges.clusters import PhaseClock
 from fclub.protocol.families import FAMILIES
+from fclub.protocol.interfaces.exchange import Beginning, Moment
+from fclub.protocol.interfaces.family import Constants, Place, Shape
+from fclub.protocol.interfaces.learner import Bound, State
+from fclub.protocol.interfaces.overview import OBSERVATIONS, GlobalOverview, LocalOverview, Outlook
 from fclub.protocol.link import Downlink
 from fclub.protocol.messages import Decoder, Message, PhaseStart, encode
-from fclub.protocol.seam import (
-    OBSERVATIONS,
-    Beginning,
-    Bound,
-    Constants,
-    Gathering,
-    GlobalOverview,
-    LocalOverview,
-    Moment,
-    Outlook,
-    Place,
-    Shape,
-    State,
-)
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.monitoring import Monitor
 

@@ -9,7 +9,7 @@ import pytest
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import CDP, TRANSCRIPT, USER
 from fclub.protocol import seam
-from fclub.protocol.seam import Outlook
+from fclub.protocol.interfaces.overview import Outlook
 from fclub.service.dashboard.words import global_notes, local_notes, next_sending, promise
 from fclub.service.settings import Model
 

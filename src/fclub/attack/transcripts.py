@@ -19,9 +19,9 @@ from fclub.errors import InvalidFile
 from fclub.privacy.mechanisms import Tree
 from fclub.privacy.sensitivity import noised_entries, noised_places, released_std
 from fclub.protocol.exchanges.slots import Release, read_whole
+from fclub.protocol.exchanges.user_streams import Digest
+from fclub.protocol.interfaces.family import Family
 from fclub.protocol.messages import Message, read_statistics
-from fclub.protocol.plus.messages import Digest
-from fclub.protocol.seam import Family
 from fclub.service.link.channel import Hello, Numbered, decode_frame
 from fclub.service.store.books import read_books
 

@@ -17,8 +17,9 @@ from fclub.core.packing import flatten, rebuild
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidSetting, NotStarted, UnknownUser
 from fclub.parameters import Parameters, changed
+from fclub.protocol.interfaces.family import Kernels
+from fclub.protocol.interfaces.learner import State
 from fclub.protocol.link import Communications
-from fclub.protocol.seam import Kernels, State
 
 _COMMON = {"_problem", "server_of", "truth", "vectors", "observations"}
 """Attributes of every policy, which its file holds anyway."""

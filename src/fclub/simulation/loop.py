@@ -28,7 +28,7 @@ from fclub.environments.registry import make_environment
 from fclub.environments.world import World, draw_items, draw_reward, draw_user, regret_of
 from fclub.policies.base import Policy
 from fclub.policies.registry import make_policy
-from fclub.protocol.seam import Kernels
+from fclub.protocol.interfaces.family import Kernels
 from fclub.simulation.trace import CLUSTERS, COUNTERS, Trace, checkpoints
 
 Progress = Callable[[int], None]

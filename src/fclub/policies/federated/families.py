@@ -13,19 +13,12 @@ from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.policies.base import Policy, Rows
 from fclub.privacy.ledger import Ledger
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Clock, Constants, Kernels, Shape
+from fclub.protocol.interfaces.learner import State
 from fclub.protocol.link import Communications, InProcessLink
-from fclub.protocol.plus import family as plus
-from fclub.protocol.plus.private import PrivatePlusConstants
-from fclub.protocol.rows import paper, pooled
-from fclub.protocol.seam import (
-    Clock,
-    Constants,
-    GlobalServer,
-    Kernels,
-    LocalServer,
-    Shape,
-    State,
-)
+from fclub.protocol.rows import paper, pooled, types
+from fclub.protocol.rows.private import PrivatePlusConstants
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 UNHEARD = 1_000_000
 """Clusters that only their own server has heard of are labelled from here on, by server."""
@@ -214,7 +207,7 @@ class Homo(paper.PooledInstant, FederatedPolicy):
     name = paper.PooledInstant.name
 
 
-class FclubPlus(plus.PlusConstants, FederatedPolicy):
+class FclubPlus(types.PlusConstants, FederatedPolicy):
     """Ours: soft clusters shared between servers.
 
     >>> import fclub
@@ -222,7 +215,7 @@ class FclubPlus(plus.PlusConstants, FederatedPolicy):
     <Trace of fclub-plus in synthetic, seed 0: 500 rounds, regret ...>
     """
 
-    name = plus.PlusConstants.name
+    name = types.PlusConstants.name
 
 
 class CdpFclubPlus(PrivatePlusConstants, FederatedPolicy):

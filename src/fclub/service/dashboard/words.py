@@ -7,8 +7,8 @@ from typing import Any
 
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import USER
-from fclub.protocol import seam
-from fclub.protocol.seam import Outlook
+from fclub.protocol.interfaces import overview as seam
+from fclub.protocol.interfaces.overview import Outlook
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.handshake import AGREED
 from fclub.service.nodes.local_node import LocalNode

@@ -15,7 +15,7 @@ from fclub.core.inputs import as_items, check_user
 from fclub.core.offers import best_items, mix
 from fclub.core.types import Indices, Matrix
 from fclub.errors import InvalidFeatures, InvalidInput, TooLarge
-from fclub.protocol.seam import Bound
+from fclub.protocol.interfaces.learner import Bound
 from fclub.service.http import api
 from fclub.service.http.ranking import Wishes, estimates, first_of, ranked
 from fclub.service.nodes.local_node import LocalNode

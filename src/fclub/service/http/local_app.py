@@ -17,7 +17,7 @@ from fclub.buckets import bucket_of_decision, bucket_of_user
 from fclub.errors import FclubError, InvalidInput, NotStored, TooLarge
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.privacy.levels import USER
-from fclub.protocol.seam import NOTHING
+from fclub.protocol.interfaces.overview import NOTHING
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import LocalView
 from fclub.service.dashboard.words import NO_PLAN

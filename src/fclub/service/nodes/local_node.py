@@ -33,8 +33,11 @@ from fclub.errors import (
 )
 from fclub.privacy.levels import EVENT
 from fclub.protocol.exchanges.slots import SlotsLocal
+from fclub.protocol.interfaces.exchange import Moment
+from fclub.protocol.interfaces.family import Family, Place
+from fclub.protocol.interfaces.learner import Bound, State
+from fclub.protocol.interfaces.overview import LocalOverview
 from fclub.protocol.messages import Message, encode
-from fclub.protocol.seam import Bound, Family, LocalOverview, Moment, Place, State
 from fclub.service.link.channel import (
     GLOBAL,
     Channel,

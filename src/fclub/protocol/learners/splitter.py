@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fclub.core.plus.packed_sums import length_of_splits, read_splits, write_splits
 from fclub.core.plus.split_sums import (
     SplitSums,
     merge_types,
@@ -26,8 +27,7 @@ from fclub.core.plus.splits import (
 )
 from fclub.core.plus.type_sums import PEOPLE
 from fclub.core.types import Floats
-from fclub.protocol.plus.split_messages import length_of_splits, read_splits, write_splits
-from fclub.protocol.seam import State
+from fclub.protocol.interfaces.learner import State
 
 PATIENCE = 9
 """Reports of each server that a type's halves are given before others take their place."""
@@ -37,6 +37,20 @@ LEAST_HALF = 1.0
 
 REMEMBERED = 256
 """Changes of types that are kept to be shown."""
+
+
+class Grouping(NamedTuple):
+    """The types of users, by id, and which halves each of them may be split into, by number.
+
+    `version` says how often types were split and merged before.
+    """
+
+    version: int
+    ids: tuple[int, ...]
+    candidates: tuple[int, ...]
+
+    def same_types(self, other: Grouping) -> bool:
+        return self[:2] == other[:2]
 
 
 class Change(NamedTuple):
@@ -69,29 +83,22 @@ class Splitter:
     def types(self) -> int:
         return len(self.ids)
 
-    def same(self, version: int, ids: tuple[int, ...]) -> bool:
-        """Are these the types as they are?"""
-        return version == self.version and list(ids) == self.ids
+    @property
+    def grouping(self) -> Grouping:
+        return Grouping(self.version, tuple(self.ids), tuple(self.candidates))
 
-    def learn(
-        self,
-        server: int,
-        version: int,
-        ids: tuple[int, ...],
-        candidates: tuple[int, ...],
-        sums: SplitSums,
-    ) -> None:
+    def learn(self, server: int, grouping: Grouping, sums: SplitSums) -> None:
         """A server's sums take the place of its earlier ones.
 
         Who knows nothing of types takes them over. Sums by other types are taken for sums by the types
         that explain them best, until the server makes new ones.
         """
         others = [known for number, known in self.known.items() if number != server]
-        if not others and not self.same(version, ids):
-            self.version, self.ids, self.candidates = version, list(ids), [0] * len(ids)
-            self.reports, self.starts = [0] * len(ids), {}
-        if self.same(version, ids):
-            for place, number in enumerate(candidates):
+        if not others and not grouping.same_types(self.grouping):
+            self.version, self.ids = grouping.version, list(grouping.ids)
+            self.candidates, self.reports, self.starts = [0] * self.types, [0] * self.types, {}
+        if grouping.same_types(self.grouping):
+            for place, number in enumerate(grouping.candidates):
                 if number and number == self.candidates[place]:
                     self.reports[place] += 1
                     self.starts.pop(number, None)
