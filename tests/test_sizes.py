@@ -39,11 +39,7 @@ LARGE_CLASSES = {
     "policies.local.independent.LinUCB": 26,
     "policies.local.independent.OracleLocal": 27,
     "policies.local.independent.OraclePooled": 27,
-    "protocol.plus.event_local.EventLocal": 57,
-    "protocol.plus.split_local.SplitLocal": 54,
-    "protocol.plus.type_local.TypeLocal": 45,
-    "protocol.seam.servers.LocalServer": 30,
-    "protocol.servers.LocalServer": 33,
+    "protocol.servers.LocalServer": 35,
     "service.http.local_app.LocalService": 30,
     "service.nodes.global_node.GlobalNode": 31,
     "service.nodes.local_node.LocalNode": 29,
@@ -52,7 +48,6 @@ LARGE_CLASSES = {
 
 LARGE_PACKAGES = {
     "attack": 15,
-    "protocol/plus": 19,
     "service/store": 16,
 }
 """The same for modules at the top level of a package."""

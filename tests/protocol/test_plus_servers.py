@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from fclub.protocol.plus import messages as m
 
 import fclub
 from fclub.checks import check_saving
@@ -17,6 +16,8 @@ from fclub.policies.federated.families import FederatedPolicy
 from fclub.policies.registry import POLICIES
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
+from fclub.protocol.exchanges import rounds
+from fclub.protocol.exchanges import user_streams as m
 from fclub.protocol.exchanges.user_streams import FROZEN
 from fclub.protocol.messages import (
     Message,
@@ -76,9 +77,9 @@ def digests(policy: FederatedPolicy) -> list[tuple[int, m.Digest]]:
     return [(s.server, s.message) for s in policy.link.sent if isinstance(s.message, m.Digest)]
 
 
-def rows_of(server: UserStreamLocal) -> dict[int, int]:
+def rows_of(server: Any) -> dict[int, int]:
     """The user behind each number that the server uses now."""
-    return {number: row for row, number in enumerate(server.numbers)}
+    return {number: row for row, number in enumerate(server.exchange.numbers)}
 
 
 def test_a_digest_holds_what_was_released() -> None:
@@ -90,7 +91,7 @@ def test_a_digest_holds_what_was_released() -> None:
         play(policy, environment, 1)
         for number, digest in digests(policy):
             server = policy.servers[number]
-            released, rows = server.releases.released, rows_of(server)
+            released, rows = server.exchange.releases.released, rows_of(server)
             assert {read_id(cluster) for cluster in digest.present} <= rows.keys()
             for entry in digest.news:
                 row = rows[read_id(entry.cluster)]
@@ -98,14 +99,14 @@ def test_a_digest_holds_what_was_released() -> None:
                 np.testing.assert_array_equal(sent.gram, released.gram[row])
                 np.testing.assert_array_equal(sent.moment, released.moment[row])
                 assert sent.count == released.counts[row]
-                assert entry.noise == server.releases.noise[row]
+                assert entry.noise == server.exchange.releases.noise[row]
                 checked += 1
     assert checked > 10
     policy.hub.begin_phase(99)
     for number, server in policy.servers.items():
-        known = [s for (owner, _), (s, *_) in policy.hub.known.items() if owner == number]
+        known = [s for (owner, _), (s, *_) in policy.hub.exchange.known.items() if owner == number]
         told = sum((s.gram for s in known), np.zeros((4, 4)))
-        np.testing.assert_allclose(told, server.releases.released.gram.sum(0), atol=1e-9)
+        np.testing.assert_allclose(told, server.exchange.releases.released.gram.sum(0), atol=1e-9)
 
 
 def test_the_noise_is_in_what_is_sent() -> None:
@@ -113,9 +114,9 @@ def test_the_noise_is_in_what_is_sent() -> None:
     policy, environment = started("cdp-fclub-plus", first_release=20, release_ratio=100.0)
     play(policy, environment, 400)
     ratios = []
-    for (owner, stream), (sent, noise) in policy.hub.known.items():
+    for (owner, stream), (sent, noise) in policy.hub.exchange.known.items():
         server = policy.servers[owner]
-        exact = server.releases.streams.covered.gram[rows_of(server)[stream]]
+        exact = server.exchange.releases.streams.covered.gram[rows_of(server)[stream]]
         ratios += list((sent.gram - exact)[np.triu_indices(3, k=1)] / np.sqrt(noise))
     assert len(ratios) >= 9
     assert 0.2 < np.mean(np.square(ratios)) < 4.0
@@ -134,12 +135,14 @@ def test_without_noise_a_digest_would_be_exact() -> None:
     """The test above would notice: a source without noise leaves nothing between sent and observed."""
     policy, environment = started("cdp-fclub-plus")
     for server in policy.servers.values():
-        server.releases.source = Still()
+        server.exchange.releases.source = Still()
     play(policy, environment)
     for number, server in policy.servers.items():
-        known = [s for (owner, _), (s, *_) in policy.hub.known.items() if owner == number]
+        known = [s for (owner, _), (s, *_) in policy.hub.exchange.known.items() if owner == number]
         total = sum((s.gram for s in known), np.zeros((4, 4)))
-        np.testing.assert_allclose(total, server.releases.streams.covered.gram.sum(0), atol=1e-9)
+        np.testing.assert_allclose(
+            total, server.exchange.releases.streams.covered.gram.sum(0), atol=1e-9
+        )
 
 
 @pytest.mark.parametrize("level", ["cdp", "transcript"])
@@ -171,7 +174,7 @@ def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
         renamed.update(int(number[user]), x, reward)
     assert [s.data for s in policy.link.sent] == [s.data for s in renamed.link.sent]
     kinds = {type(s.message) for s in policy.link.sent}
-    exact = {m.TypeDigest, m.TypeNews}
+    exact = {rounds.TypeDigest, rounds.TypeNews}
     assert kinds == {PhaseStart} | (exact if name == "fclub-plus" else {m.Digest, m.Shares})
 
 
@@ -265,7 +268,7 @@ def test_a_server_that_nobody_knows_is_refused() -> None:
     "message",
     [
         m.Digest(3, (), ()),
-        m.TypeNews(3, 0, 1, 0, (0,), (0,), (), b"", b"", b""),
+        rounds.TypeNews(3, 0, 1, 0, (0,), (0,), (), b"", b"", b""),
         m.Shares(3, 1, (1234,), ()),
         m.Shares(3, -1, (), ()),
         m.Shares(3, 1, (77,), (m.Share(77, data(3), 0.0),)),
@@ -322,8 +325,8 @@ def world(level: str, flipped: bool) -> World:
         estimates.append(policy.theta_)
         if t == TAU:
             server, row = policy._locate(user)
-            step = server.releases.streams.steps[row]
-        if t > TAU and release is None and server.releases.streams.steps[row] > step:
+            step = server.exchange.releases.streams.steps[row]
+        if t > TAU and release is None and server.exchange.releases.streams.steps[row] > step:
             release = t
     assert release is not None
     assert release > TAU + 5
@@ -348,8 +351,8 @@ def test_transcript_messages_before_the_release_are_the_same_for_fixed_observati
             policy.update(user, x, reward if t == 120 else y)
             if t == 120:
                 server, row = policy._locate(user)
-                step, same = int(server.releases.streams.steps[row]), len(policy.link.sent)
-            elif t > 120 and server.releases.streams.steps[row] == step:
+                step, same = int(server.exchange.releases.streams.steps[row]), len(policy.link.sent)
+            elif t > 120 and server.exchange.releases.streams.steps[row] == step:
                 same = len(policy.link.sent)
         policies.append((policy, same))
     (first, same), (second, also) = policies
@@ -417,4 +420,4 @@ def test_squared_rewards_are_kept() -> None:
     for user in range(9):
         server, row = policy._locate(user)
         mine = [(y - 0.5) ** 2 for other, _, _, y in history if other == user]
-        assert server.people.crowd.squares[row] == pytest.approx(sum(mine))
+        assert server.learner.people.crowd.squares[row] == pytest.approx(sum(mine))

@@ -26,6 +26,7 @@ from fclub.protocol.exchanges.slots import (
     write_whole,
 )
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces import learner as interface
 from fclub.protocol.interfaces.exchange import Beginning, Moment
 from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.interfaces.overview import NOTHING, TIME
@@ -257,8 +258,9 @@ def test_rewards_are_replaced_and_users_forgotten_and_added(level: str) -> None:
     assert local.recommend(EACH, np.array([[-0.4, 0.0, HALF], x])) in (0, 1)
 
 
-def test_in_parts_a_slot_has_the_same_sums() -> None:
+def test_in_parts_a_slot_has_the_same_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = []
+    monkeypatch.setattr(interface, "PART", 2)
     for parts in (False, True):
         running, link = federation()
         without_noise(running)
@@ -270,8 +272,6 @@ def test_in_parts_a_slot_has_the_same_sums() -> None:
         local = running.servers[0]
         local.receive(PhaseStart(1))
         while local.busy:
-            for job in local.jobs:
-                job.most = 2
             local.part()()
         sums.append(link.sent[0])
     assert sums[0] == sums[1]

@@ -12,7 +12,7 @@ import pytest
 from fclub.core.types import Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.noise import NoNoise, SeededNoise
-from fclub.protocol.exchanges.rounds import read_told
+from fclub.protocol.exchanges.rounds import TypeNews, read_told
 from fclub.protocol.exchanges.streams import Others
 from fclub.protocol.exchanges.user_streams import FROZEN, Digest, Shares
 from fclub.protocol.families import FAMILIES, make_family
@@ -60,7 +60,7 @@ class Wire(InProcessLink):
     def others(self, server: int) -> bool:
         """Whether the last answer brought data of others, or of earlier stores."""
         last = self.down.get(server)
-        if isinstance(last, Answer):
+        if isinstance(last, TypeNews):
             return bool(read_told(last.sums, len(last.ids), DIM).sums.users.sum())
         return isinstance(last, Others) or (isinstance(last, Shares) and bool(last.present))
 

@@ -173,7 +173,9 @@ def in_process(name: str, environment: Synthetic, **parameters: Any) -> Policy:
         mixture = type(name, (FAMILIES[name], OwnClocks), {})(**parameters)
         mixture.start(environment.problem, environment.server_of, seed=0)
         for server in mixture.servers.values():
-            server.clock, server.rng = mixture.family.clock(), np.random.default_rng(0)
+            for part in (server.exchange, server.study):
+                if hasattr(part, "clock"):
+                    part.clock = mixture.family.clock()
         return mixture
     policy: Any = make_policy(name, cluster_bound=CLUSTER_BOUND, **parameters)
     policy.start(environment.problem, environment.server_of, seed=0)

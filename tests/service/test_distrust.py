@@ -19,8 +19,7 @@ from fclub.core.statistics import Statistics
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import OutOfOrder, Quarantined
 from fclub.protocol.exchanges.clusters import ClusterStatistics, Download, Report, Upload
-from fclub.protocol.exchanges.rounds import Digest as TypeDigest
-from fclub.protocol.exchanges.rounds import to_bytes
+from fclub.protocol.exchanges.rounds import TypeDigest, to_bytes
 from fclub.protocol.exchanges.user_streams import Digest, News
 from fclub.protocol.messages import Message, encode, write_id, write_statistics
 from fclub.service.link.channel import GLOBAL, VERSION, Numbered, Record, Welcome, encode_frame
@@ -66,7 +65,7 @@ def sample(pump: Pump) -> Message:
 
 def types_of(pump: Pump, phase: int, step: int, shift: float = 0.0) -> TypeDigest:
     """What server s0 told of types before, with all its sums shifted."""
-    types = pump.hub.server.splitter
+    types = pump.hub.server.exchange.splitter
     sums = np.frombuffer(to_bytes(write_splits(types.known[0])), dtype="<f8") + shift
     return TypeDigest(
         phase, step, types.version, tuple(types.ids), tuple(types.candidates), to_bytes(sums)

@@ -106,7 +106,9 @@ def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(
         known = pump.hub.server.released_by(number)
         assert int(node.server.counts.sum()) == known + node.server.waiting
         if name != "fclub-plus":
-            statistics = [s for (o, _), (s, *_) in pump.hub.server.known.items() if o == number]
+            statistics = [
+                s for (o, _), (s, *_) in pump.hub.server.exchange.known.items() if o == number
+            ]
             assert known == sum(s.count for s in statistics)
     assert pump.hub.server.released_by(1) > before
     late = pump.locals["s1"].server
@@ -129,7 +131,7 @@ def test_every_stream_is_in_the_ledger_and_costs_no_more_than_was_claimed(
     assert {stream.mechanism for stream in view.streams} == {"increments"}
     assert (
         sum(stream.observations for stream in view.streams)
-        == node.server.releases.released.counts.sum()
+        == node.server.exchange.releases.released.counts.sum()
     )
     assert read_books(tmp_path / "s0.db").mu == node.books.ledger.mu
     clusters = node.server.overview()
@@ -180,7 +182,7 @@ def test_newcomers_may_come_at_any_time(tmp_path: Path) -> None:
     assert not pump.locals["s1"].rows
     play(pump, environment, 100)
     assert len(pump.locals["s1"].rows) == 4
-    assert pump.locals["s1"].server.sharing == 1, "it knows of the other server's users"
+    assert pump.locals["s1"].server.learner.sharing == 1, "it knows of the other server's users"
     own, reported, waiting = totals(pump)
     assert own == reported + waiting
     pump.close()

@@ -210,14 +210,14 @@ def test_a_store_that_is_put_back_does_not_release_the_same_data_again(tmp_path:
         play(pump, environment, 120)
         put_back(pump, "s0", kept, plain)
         node = pump.locals["s0"]
-        held = node.server.observations
-        assert node.server.releases.closed == held, "what may have left never leaves again"
-        assert not node.server.releases.released.counts.any()
+        held = node.server.learner.observations
+        assert node.server.exchange.releases.closed == held, "what may have left never leaves again"
+        assert not node.server.exchange.releases.released.counts.any()
         assert node.server.waiting == 0
         play(pump, environment, 60)
-        released = int(node.server.releases.released.counts.sum())
+        released = int(node.server.exchange.releases.released.counts.sum())
         assert 0 < released <= 60
-        assert node.server.releases.closed == held
+        assert node.server.exchange.releases.closed == held
         ledger = node.books.ledger
         assert ledger is not None
         epsilon, delta = ledger.claimed
@@ -236,14 +236,14 @@ def test_a_reward_for_a_visit_before_the_verdict_is_learned_and_never_released(t
     play(pump, environment, 60)
     put_back(pump, "s0", kept)
     node = pump.locals["s0"]
-    before = node.server.observations
+    before = node.server.learner.observations
     for decision in shown:
         assert node.rewards.feedback(decision, 1.0)
         pump.run()
-    assert node.server.observations == before + 30
-    assert node.server.releases.closed == before + 30
+    assert node.server.learner.observations == before + 30
+    assert node.server.exchange.releases.closed == before + 30
     pump.restart(snapshot=False)
-    assert pump.locals["s0"].server.releases.closed == before + 30
+    assert pump.locals["s0"].server.exchange.releases.closed == before + 30
     pump.close()
 
 

@@ -37,7 +37,7 @@ from fclub.protocol.interfaces.overview import (
     Outlook,
 )
 from fclub.protocol.learners.splitter import Grouping, Splitter
-from fclub.protocol.learners.types import ADDING, FIRST_PHASE, STEPS, TypeNews, Types
+from fclub.protocol.learners.types import ADDING, FIRST_PHASE, STEPS, RoundNews, Types
 from fclub.protocol.link import Downlink, Uplink
 from fclub.protocol.messages import (
     MAX_COUNT,
@@ -60,7 +60,7 @@ class TypePart(NamedTuple):
     statistics: bytes
 
 
-class Digest(Message, frozen=True, array_like=True, tag="types"):
+class TypeDigest(Message, frozen=True, array_like=True, tag="types"):
     """A server's sums in the `step`-th round of a phase, over types with these `ids`.
 
     `version` and `candidates` are those of a `Grouping`.
@@ -84,7 +84,7 @@ class Digest(Message, frozen=True, array_like=True, tag="types"):
         return [TypePart(write_id(k), count) for k, count in named]
 
 
-class Answer(Message, frozen=True, array_like=True, tag="type-news"):
+class TypeNews(Message, frozen=True, array_like=True, tag="type-news"):
     """The types from now on, and what the other `servers`, so many, add up to by them.
 
     New halves of the types at the places `fresh` begin at the centres in `starts`. If types were split
@@ -106,7 +106,7 @@ class Answer(Message, frozen=True, array_like=True, tag="type-news"):
         return Count(phases=len(self.ids) if self.servers else 0)
 
 
-decode = Decoder(Digest, Answer, PhaseStart)
+decode = Decoder(TypeDigest, TypeNews, PhaseStart)
 
 
 def to_bytes(values: Floats) -> bytes:
@@ -130,7 +130,7 @@ def read_told(data: bytes, types: int, dim: int) -> SplitSums:
     return sums
 
 
-def read_grouping(message: Digest | Answer, most: int) -> Grouping:
+def read_grouping(message: TypeDigest | TypeNews, most: int) -> Grouping:
     """Refuse what no server says of its types."""
     version, ids, candidates = message.version, message.ids, message.candidates
     check_named(ids, "list of types")
@@ -226,7 +226,7 @@ class RoundsLocal:
         if self.course is Course.ASKING and not self.paused:
             self.owing, self.stage = False, Stage.ASKED
             sums = to_bytes(write_splits(self.learner.splits))
-            self.link.to_global(Digest(self.phase, self.step, *self.learner.grouping, sums))
+            self.link.to_global(TypeDigest(self.phase, self.step, *self.learner.grouping, sums))
             return None
         if self.course is Course.ASKING:
             self.course = Course.ALONE
@@ -249,14 +249,14 @@ class RoundsLocal:
 
     def receive(self, message: Message) -> Job | None:
         match message:
-            case Answer():
+            case TypeNews():
                 return self._adopt(message)
             case PhaseStart() if self.clock is None:
                 enough = self.learner.has_begun and self.learner.has_grown
                 return self._phase(message.phase) if enough or not self.phase else None
         raise InvalidMessage(f"a server of types does not take a {type(message).__name__}")
 
-    def _adopt(self, message: Answer) -> Job | None:
+    def _adopt(self, message: TypeNews) -> Job | None:
         """Move types by the sums of all servers, and make the next ones.
 
         A late answer is of no use: the server has gone on without it.
@@ -274,7 +274,7 @@ class RoundsLocal:
             raise InvalidMessage("own sums are told if types have changed, and only then")
         own = learner.splits if same else read_told(message.own, *shape)
         sums, fresh = read_told(message.sums, *shape), dict(zip(message.fresh, starts, strict=True))
-        learner.absorb(TypeNews(grouping, own, sums, fresh, message.servers, self._last))
+        learner.absorb(RoundNews(grouping, own, sums, fresh, message.servers, self._last))
         return self._next()
 
     def resume(self) -> Job | None:
@@ -359,7 +359,7 @@ class RoundsGlobal:
         """It has no times."""
 
     def advance(self, overdue: bool) -> None:
-        """Answer those who have reported."""
+        """TypeNews those who have reported."""
         self.phase += self._answer()
 
     def start_session(self, server: int, beginning: Beginning) -> None:
@@ -372,7 +372,7 @@ class RoundsGlobal:
             self.splitter.forget(-1 - server)
 
     def receive(self, server: int, message: Message) -> None:
-        if not (isinstance(message, Digest) and server in self.servers):
+        if not (isinstance(message, TypeDigest) and server in self.servers):
             kind = type(message).__name__
             raise InvalidMessage(f"the global server does not take a {kind} from server {server}")
         grouping = read_grouping(message, self.splitter.most)
@@ -397,12 +397,12 @@ class RoundsGlobal:
                 self.link.to_local(server, message)
         return begun
 
-    def _news(self, server: int, phase: int, step: int, before: Grouping) -> Answer:
+    def _news(self, server: int, phase: int, step: int, before: Grouping) -> TypeNews:
         types, fresh = self.splitter, self.splitter.fresh
         same = before.same_types(types.grouping)
         starts = np.concatenate([np.zeros(0), *(start.ravel() for start in fresh.values())])
         others = [number for number in types.known if number not in (server, -1 - server)]
-        return Answer(
+        return TypeNews(
             phase,
             step,
             len({max(number, -1 - number) for number in others}),

@@ -8,7 +8,7 @@ from typing import Any
 from fclub.core.plus.split_sums import SplitSums
 from fclub.protocol.interfaces.learner import Job, State
 from fclub.protocol.learners.splitter import Splitter
-from fclub.protocol.learners.types import ADDING, STEPS, TypeNews, Types
+from fclub.protocol.learners.types import ADDING, STEPS, RoundNews, Types
 from fclub.protocol.phase import GeometricClock
 
 OWN_USERS, OTHERS = range(2)
@@ -73,7 +73,7 @@ class PhasesAtHome:
         types.decide()
         others = types.known.get(OTHERS, SplitSums.zeros(types.types, types.dim))
         sums, last = (types.known[OWN_USERS], others), step + 1 == STEPS
-        learner.absorb(TypeNews(types.grouping, *sums, types.fresh, learner.sharing, last))
+        learner.absorb(RoundNews(types.grouping, *sums, types.fresh, learner.sharing, last))
         return None if last else self._step(step + 1)
 
     def state(self) -> State:

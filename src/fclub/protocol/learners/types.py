@@ -59,7 +59,7 @@ ADDING = "types"
 """The kind of job that adds users up by type."""
 
 
-class TypeNews(NamedTuple):
+class RoundNews(NamedTuple):
     """Types from now on, and what users add up to by them: this server's, and those of all others.
 
     New halves of the types at the places in `fresh` begin at these centres. After the `last` sums of a
@@ -287,7 +287,7 @@ class Types:
             new[...] = old
         return known
 
-    def absorb(self, news: TypeNews | UserNews) -> None:
+    def absorb(self, news: RoundNews | UserNews) -> None:
         """Move types by the sums of all servers; what was released of users counts in the next step."""
         self.sharing = news.servers
         if isinstance(news, UserNews):
