@@ -70,7 +70,7 @@ async def measure(folder: Path, broker: AnyBroker, uploads: int, replicas: int) 
 def _flows(node: LocalNode) -> bool:
     """Not too much is on the way, and no plan is awaited: while it is, uploads are held."""
     return (
-        not node.server.unanswered
+        not node.server.status().unanswered
         and node.sessions.channel.sent - node.sessions.channel.confirmed < 4 * BURST
     )
 

@@ -91,7 +91,7 @@ def check_books(locals_: list[LocalServer], hub: GlobalServer) -> None:
     """With everybody back: released + kept = seen, and what a server holds plus its pending download
     is its global cluster."""
     seen = sum(int(local.learner.users.counts.sum()) for local in locals_)
-    assert hub.reported + sum(local.waiting for local in locals_) == seen
+    assert hub.reported + sum(local.status().waiting for local in locals_) == seen
     for row, (server, cluster) in enumerate(hub.exchange.members):
         local = locals_[server]
         c, k = local.ids.index(cluster), hub.exchange.clusters.group[row]
@@ -144,7 +144,7 @@ def test_servers_are_invited_and_shown() -> None:
         locals_[server].observe(0, EAST, 1.0)
     hub.invite(3)
     assert [local.exchange.answered for local in locals_] == [1, 1, 1]
-    assert not any(local.unanswered for local in locals_)
+    assert not any(local.status().unanswered for local in locals_)
     assert [hub.released_by(server) for server in range(3)] == [1, 1, 0]
     (group,) = hub.overview()
     assert (group.observations, len(group.members)) == (2, 3)
@@ -231,7 +231,7 @@ def test_a_phase_in_which_nobody_answers_closes() -> None:
     assert hub.exchange.members == []
     local.observe(0, EAST, 1.0)
     link_of(hub).return_of(0)
-    assert hub.reported + local.waiting == 1
+    assert hub.reported + local.status().waiting == 1
 
 
 def test_a_server_without_users_answers_when_the_first_one_comes() -> None:
@@ -243,7 +243,7 @@ def test_a_server_without_users_answers_when_the_first_one_comes() -> None:
     assert local.exchange.asked == 1
     local.observe(local.add_user(), EAST, 1.0)
     after: Any = local
-    assert (after.exchange.asked, hub.reported + local.waiting) == (None, 1)
+    assert (after.exchange.asked, hub.reported + local.status().waiting) == (None, 1)
 
 
 def test_users_who_come_while_the_first_plan_is_awaited_are_in_it() -> None:

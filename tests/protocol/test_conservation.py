@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.protocol.told import ids_of
 
 import fclub
 from fclub.config import Problem
@@ -107,7 +108,7 @@ def test_events_of_a_phase_are_bounded_by_its_growth(noise: str, U: float, D: fl
         before = {
             (k, number): np.linalg.slogdet(s.learner.clusters.gram[c])[1]
             for k, s in policy.servers.items()
-            for c, number in enumerate(s.ids)
+            for c, number in enumerate(ids_of(s))
         }
         policy.link.sent.clear()
         while policy.observations < policy.clock.next_start - 1:
@@ -119,7 +120,7 @@ def test_events_of_a_phase_are_bounded_by_its_growth(noise: str, U: float, D: fl
         ]
         assert set(events) <= before.keys()
         for k, s in policy.servers.items():
-            for c, number in enumerate(s.ids):
+            for c, number in enumerate(ids_of(s)):
                 growth = np.linalg.slogdet(s.learner.clusters.gram[c])[1] - before[k, number]
                 assert events.count((k, number)) <= events_bound(growth, U, D) + 1e-6
         step(policy, environment)

@@ -59,7 +59,8 @@ def state(node: LocalNode) -> tuple[object, ...]:
     wait_for(lambda: not node.busy)
     wait_for(
         lambda: (
-            node.sessions.channel.sent == node.sessions.channel.confirmed and not node.server.unanswered
+            node.sessions.channel.sent == node.sessions.channel.confirmed
+            and not node.server.status().unanswered
         )
     )
     last = (

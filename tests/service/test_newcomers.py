@@ -73,7 +73,7 @@ def test_newcomers_are_put_where_they_belong(
     found = np.zeros(USERS, dtype=np.int64)
     for user in range(USERS):
         node = pump.locals[f"s{environment.server_of[user]}"]
-        cluster = int(node.server.served_by[node.rows[name_of(user)]])
+        cluster = int(node.server.cluster_of_user[node.rows[name_of(user)]])
         group = node.server.overview()[cluster].group
         assert group is not None
         found[user] = group

@@ -96,15 +96,15 @@ def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(
     pump = Pump(tmp_path, model_of(environment, name, **soon(name)), 3)
     play(pump, environment, 100)
     pump.away.add("s1")
-    before, estimate = pump.hub.server.released_by(1), pump.locals["s1"].server.theta.copy()
+    before, estimate = pump.hub.server.released_by(1), pump.locals["s1"].server.learner.theta().copy()
     play(pump, environment, 200)
     assert pump.hub.server.released_by(1) == before
-    assert np.any(pump.locals["s1"].server.theta != estimate), "it goes on learning"
-    assert pump.locals["s1"].server.unanswered
+    assert np.any(pump.locals["s1"].server.learner.theta() != estimate), "it goes on learning"
+    assert pump.locals["s1"].server.status().unanswered
     pump.come_back("s1")
     for number, node in enumerate(pump.locals.values()):
         known = pump.hub.server.released_by(number)
-        assert int(node.server.counts.sum()) == known + node.server.waiting
+        assert int(node.server.counts.sum()) == known + node.server.status().waiting
         if name != "fclub-plus":
             statistics = [
                 s for (o, _), (s, *_) in pump.hub.server.exchange.known.items() if o == number
@@ -137,7 +137,7 @@ def test_every_stream_is_in_the_ledger_and_costs_no_more_than_was_claimed(
     clusters = node.server.overview()
     assert sum(one.users for one in clusters) == len(node.rows)
     assert sum(one.own for one in clusters) == node.feedbacks
-    assert sum(one.waiting for one in clusters) == node.server.waiting
+    assert sum(one.waiting for one in clusters) == node.server.status().waiting
     pump.close()
 
 

@@ -213,7 +213,7 @@ def test_a_store_that_is_put_back_does_not_release_the_same_data_again(tmp_path:
         held = node.server.learner.observations
         assert node.server.exchange.releases.closed == held, "what may have left never leaves again"
         assert not node.server.exchange.releases.released.counts.any()
-        assert node.server.waiting == 0
+        assert node.server.status().waiting == 0
         play(pump, environment, 60)
         released = int(node.server.exchange.releases.released.counts.sum())
         assert 0 < released <= 60
@@ -418,7 +418,7 @@ def test_a_server_that_is_cut_off_for_long_holds_back_what_would_make_its_questi
     pump.run()
     assert (node.sessions.paused, node.sessions.handshake.standing.state) == (False, AGREED)
     visits(10)
-    assert pump.hub.server.reported + node.server.waiting == 45
+    assert pump.hub.server.reported + node.server.status().waiting == 45
     for snapshot in (False, True):
         pump.restart(snapshot)
         node = pump.locals["s0"]

@@ -120,7 +120,7 @@ def same_as_simulated(path: Path, servers: int, users: int, rounds: int) -> Pump
         assert mine == yours
         for key in ours:
             np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
-        assert not node.server.outlook.alarm
+        assert not node.server.status().outlook.alarm
     return pump
 
 

@@ -73,8 +73,8 @@ def local_notes(node: LocalNode, failed: dict[str, int]) -> list[Note]:
         notes.append(_note("It agrees with the global server on what was sent.", good=True))
     else:
         notes.append(_note(_sentence(standing.reason or "the global server has not answered yet")))
-    if node.server.outlook.alarm:
-        notes.append(_note(_sentence(node.server.outlook.alarm)))
+    if node.server.status().outlook.alarm:
+        notes.append(_note(_sentence(node.server.status().outlook.alarm)))
     if node.books.exhausted:
         notes.append(_note("The privacy budget is used up: it learns for itself."))
     broken = sum(number for status, number in failed.items() if status >= "500")

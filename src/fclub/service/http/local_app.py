@@ -254,7 +254,7 @@ class LocalService:
         if stored:
             return await self._data(name)
         row = self.node.row_of(name)
-        cluster = int(self.node.server.served_by[row])
+        cluster = int(self.node.server.cluster_of_user[row])
         count = int(self.node.server.counts[row])
         group = self.node.server.overview()[cluster].group
         return api.UserView(name, cluster, group, count)
@@ -324,7 +324,7 @@ class LocalService:
         return api.LinkView(
             name=node.name,
             connected=self.runner.wire.connected,
-            unanswered=node.server.unanswered,
+            unanswered=node.server.status().unanswered,
             **node.sessions.channel.counters(),
             state=standing.state,
             reason=standing.reason,
@@ -343,7 +343,7 @@ class LocalService:
             gauge("fclub_privacy_epsilon", "ε spent at this δ.", spent.epsilon, delta=delta)
         exhausted = float(self.node.exhausted)
         gauge("fclub_privacy_exhausted", "1 while the budget lets nothing more leave.", exhausted)
-        alarm = float(bool(self.node.server.outlook.alarm))
+        alarm = float(bool(self.node.server.status().outlook.alarm))
         gauge("fclub_release_alarm", "1 if what was told does not follow from releases.", alarm)
         self.monitor.count("fclub_observations_total", "Rewards in the store.", self.node.feedbacks)
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
@@ -356,9 +356,9 @@ class LocalService:
         exhausted, health = self.node.exhausted, self.node.sessions.handshake.shown.health
         if not self.runner.wire.connected:
             health = {"status": "degraded", "reason": self.monitor.unreached}
-        if alarm := self.node.server.outlook.alarm:
+        if alarm := self.node.server.status().outlook.alarm:
             health = {"status": "degraded", "reason": alarm}
-        if self.node.server.outlook.what == NOTHING:
+        if self.node.server.status().outlook.what == NOTHING:
             health |= {"releases": NO_PLAN}
         return health | {"uptime_seconds": uptime, "privacy_exhausted": exhausted}
 

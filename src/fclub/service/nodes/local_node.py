@@ -132,7 +132,7 @@ class Withhold(Observe):
     kind = "withhold"
 
     def _learn(self, node: LocalNode) -> None:
-        node.server.withhold(self.row, self.x, self.reward)
+        node.server.observe(self.row, self.x, self.reward, releasable=False)
 
 
 @dataclass(frozen=True)
@@ -376,7 +376,7 @@ class LocalSessions:
     def hello(self) -> None:
         """Ask where the global server stands; until it has answered nothing is released."""
         self.wait()
-        record = self.channel.record(self.node.incarnation, self.marked, self.node.server.used)
+        record = self.channel.record(self.node.incarnation, self.marked, self.node.server.status().used)
         record = msgspec.structs.replace(record, rules=self.node.rules)
         self._tell(self.handshake.ask(self.node.name, record))
 
@@ -870,8 +870,9 @@ class LocalNode(Node):
         clusters = self.server.overview()
         if not self.gone:
             return clusters
-        gone = np.bincount(self.server.served_by[list(self.gone)], minlength=len(clusters)).tolist()
-        return [replace(one, users=one.users - n) for one, n in zip(clusters, gone, strict=True)]
+        gone = np.bincount(self.server.cluster_of_user[list(self.gone)], minlength=len(clusters))
+        left = zip(clusters, gone.tolist(), strict=True)
+        return [replace(one, users=one.users - n) for one, n in left]
 
     def forget(self, before: float) -> bool:
         """Drop some decisions made before a time; False if there are none. Feedback is unknown then."""
@@ -880,7 +881,7 @@ class LocalNode(Node):
     @property
     def exhausted(self) -> bool:
         """Nothing more may leave: the budget has refused it, or all releases of the period are used."""
-        outlook = self.server.outlook
+        outlook = self.server.status().outlook
         return self.books.exhausted or outlook.used == outlook.releases
 
     def take(self) -> Changes:
