@@ -1,6 +1,8 @@
 """The crash drill: kill -9 broker, global and local servers under load, then count everything.
 
-    python benchmarks/crash.py --kills 100
+    python benchmarks/crash.py --kills 100 [--slots]
+
+With `--slots` six servers of a hundred users add up in secret, and kills come while they do.
 
 What must hold afterwards: every acknowledged reward is stored and learned once; what the global server
 knows of a local server is what that server has released; own = released + waiting, exactly; every
@@ -15,19 +17,26 @@ import argparse
 import asyncio
 import json
 import random
+import sqlite3
 import tempfile
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from fclub.client import AsyncClient
+from fclub.cohorts.hub import HubRecord, Stage
+from fclub.cohorts.member import MemberRecord
 from fclub.environments.logs import read_log
 from fclub.errors import RequestFailed
+from fclub.privacy.plan import MOST_SLOTS, Plan, make_plan
 from fclub.service.fleet import Fleet, Server
+from fclub.service.nodes.cohorts import RECORD
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import global_node, local_node
@@ -63,7 +72,9 @@ class Drill:
     attempted: dict[str, int] = field(default_factory=dict)
     shelf: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
+    kills_at: list[tuple[str, float]] = field(default_factory=list)
     borne: tuple[int, ...] = (0, 503)
+    users: int = USERS_PER_SERVER
 
     @property
     def model(self) -> Model:
@@ -134,7 +145,7 @@ class Drill:
             rows /= np.linalg.norm(rows, axis=1, keepdims=True)
             own = {str(k): row.tolist() for k, row in enumerate(rows)}
             items = own if rng.random() < 0.5 else None
-            user, reward = f"u{rng.integers(USERS_PER_SERVER)}", float(rng.integers(2))
+            user, reward = f"u{rng.integers(self.users)}", float(rng.integers(2))
             try:
                 shown = await client.recommend(user, items, exclude_seen=False)
                 self.attempted[name] = self.attempted.get(name, 0) + 1
@@ -151,15 +162,19 @@ class Drill:
         choose = random.Random(self.seed)
         for _ in range(self.kills):
             await self._served(VISITS_BETWEEN_KILLS)
-            await asyncio.sleep(choose.uniform(0.05, 1.0))
+            await self._pause(choose)
             victim: Any = choose.choice([fleet.broker, *fleet.servers])
             name = victim.name if isinstance(victim, Server) else "broker"
             self.killed[name] = self.killed.get(name, 0) + 1
+            self.kills_at.append((name, time.time()))
             victim.kill()
             await asyncio.sleep(choose.uniform(0.0, 0.5))
             await asyncio.to_thread(victim.start)
             if isinstance(victim, Server):
                 await asyncio.to_thread(victim.wait_until_ready)
+
+    async def _pause(self, choose: random.Random) -> None:
+        await asyncio.sleep(choose.uniform(0.05, 1.0))
 
     async def _served(self, visits: int) -> None:
         """Wait for so many more acknowledged visits: killing an idle federation shows nothing."""
@@ -213,7 +228,7 @@ class Drill:
         facts = {
             "acknowledged rewards lost": len(lost),
             "rewards stored but not learned once": abs(rewarded - own),
-            "observations neither released nor waiting": abs(own - released - waiting),
+            "observations neither released nor waiting": self._astray(own, released, waiting),
             "messages not written down": abs(node.books.sent - lines),
             "messages missing in the ledger": node.books.unaccounted(),
             "messages not confirmed": node.sessions.channel.sent - node.sessions.channel.confirmed,
@@ -230,6 +245,9 @@ class Drill:
             "waiting": waiting,
         }
 
+    def _astray(self, own: int, released: int, waiting: int) -> int:
+        return abs(own - released - waiting)
+
     def _misplaced(self, node: LocalNode) -> int:
         """Items of the catalogue that are not what they may be."""
         found = {key: node.catalogue.features(key) for key in self.shelf[node.name]}
@@ -241,6 +259,101 @@ class Drill:
         log, items = (self.folder / f"{node.name}.{end}" for end in ("jsonl", "csv"))
         export_log(node.store.path, log, items)
         return len(read_log(log, items))
+
+
+@dataclass
+class SlotDrill(Drill):
+    """Secure sums: what was charged, sent and summed has to agree, whoever was killed when."""
+
+    servers: int = 6
+    policy: str = POLICY
+    users: int = 100
+    gap: float = 16.0
+    """Seconds between slots."""
+
+    @cached_property
+    def plan(self) -> Plan:
+        """A slot for every kill, and some to begin and to end with."""
+        slots = min(MOST_SLOTS, 2 * self.kills + 10)
+        return make_plan(
+            epsilon=1.0,
+            delta=1e-5,
+            dim=self.dim,
+            users=self.users * self.servers,
+            members=self.servers,
+            visits=tuple(0.1 * slot for slot in range(1, slots + 1)),
+            start=time.time() + 30.0,
+            seconds_per_visit=self.gap / 0.1,
+            tolerance=0.0,
+        )
+
+    @property
+    def model(self) -> Model:
+        own: dict[str, Any] = {"plan": self.plan.encode().decode()}
+        return Model(policy=self.policy, dim=self.dim, uniform=UNIFORM, parameters=own)
+
+    async def _pause(self, choose: random.Random) -> None:
+        """Until some time at which servers agree, draw and send, while there are slots."""
+        half, now = 0.5 * self.plan.window, time.time()
+        open_ = next((at for at in self.plan.begins if at + half > now), now)
+        await asyncio.sleep(choose.uniform(max(0.0, open_ - now), max(0.0, open_ + half - now)))
+
+    async def _heal(self, fleet: Fleet) -> None:
+        """One more slot with everybody, then as always."""
+        after = [at for at in self.plan.begins if at > time.time()]
+        for at in after[:1]:
+            await asyncio.sleep(at + self.plan.window - time.time() + 1.0)
+        await super()._heal(fleet)
+
+    def _astray(self, own: int, released: int, waiting: int) -> int:
+        """No number of observations is told to anybody."""
+        return abs(released)
+
+    def _count(self, fleet: Fleet) -> dict[str, Any]:
+        found, names = super()._count(fleet), [server.name for server in fleet.locals]
+        hub = self._record("global", HubRecord)
+        records = {name: self._record(name, MemberRecord) for name in names}
+        sums = {view.slot: view for view in hub.slots if view.stage is Stage.SUMMED}
+        store = str(self.folder / "global.db")
+        node: Any = global_node(GlobalSettings(model=self.model, store=store, servers=names))
+        released = [one.slot for one in node.server.exchange.transcript.releases]
+        node.store.close()
+        wrong: list[str] = []
+        if released != sorted(set(released)) or set(released) != set(sums):
+            wrong.append(f"slots {released} were released, {sorted(sums)} summed")
+        for name, record in records.items():
+            slots = [charge.slot for charge in record.charges]
+            local: Any = local_node(
+                LocalSettings(model=self.model, name=name, store=str(self.folder / f"{name}.db"))
+            )
+            charged = sum(stream.sequence for stream in local.books.ledger.streams.values())
+            local.store.close()
+            if len(slots) != len(set(slots)):
+                wrong.append(f"{name} has charged a slot twice: {slots}")
+            sent = {charge.slot: charge.roster for charge in record.charges if not charge.presumed}
+            if charged < len(sent):
+                wrong.append(f"the ledger of {name} has {charged} slots, and {len(sent)} were sent")
+            for slot, view in sums.items():
+                if name in view.ready and sent.get(slot) != view.roster:
+                    wrong.append(f"slot {slot} holds {name}, which has not charged it")
+                if name not in view.ready and sent.get(slot) == view.roster:
+                    wrong.append(f"slot {slot} lacks {name}, which has sent")
+        lost = [view for view in hub.slots if view.stage is Stage.NOT_SUMMED and view.roster]
+        for view in lost:
+            begins = self.plan.begins[view.slot]
+            inside = {who for who, at in self.kills_at if begins <= at < begins + self.gap}
+            if not inside & {*view.missing, "global", "broker"}:
+                wrong.append(f"slot {view.slot} was lost, and nobody of {view.missing} had died")
+        if wrong:
+            raise DrillFailed("; ".join(wrong))
+        kept = {"slots summed": len(sums), "slots lost": len(lost), "left out": list(hub.left_out)}
+        return found | kept
+
+    def _record(self, name: str, kind: type[Any]) -> Any:
+        database = sqlite3.connect(self.folder / f"{name}.db")
+        (value,) = database.execute("SELECT value FROM meta WHERE key = ?", [RECORD]).fetchone()
+        database.close()
+        return msgspec.json.decode(value, type=kind)
 
 
 def _agree(peer: dict[str, Any], end: dict[str, Any]) -> bool:
@@ -256,10 +369,9 @@ if __name__ == "__main__":
     parser.add_argument("--policy", default=POLICY)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", type=json.loads, help="parameters of the policy, as JSON")
+    parser.add_argument("--slots", action="store_true", help="kill during secure sums")
     given = parser.parse_args()
-    if given.set is None:
-        given.set = {"few": 5, "types": 4} if given.policy == POLICY else {}  # a dozen users release
     with tempfile.TemporaryDirectory() as folder:
-        told = {"policy": given.policy, "seed": given.seed, "parameters": given.set}
-        drill = Drill(Path(folder), given.kills, **told)
+        told = {"policy": given.policy, "seed": given.seed, "parameters": given.set or {}}
+        drill = (SlotDrill if given.slots else Drill)(Path(folder), given.kills, **told)
         print(json.dumps(drill.run()))

@@ -23,10 +23,6 @@ FILE = Path(__file__).with_name("reproduction.json")
 ROUNDS = 2_000
 REPORTED = ("synthetic", "constants")
 """Together, the first panels of these figures have every policy of the page."""
-PENDING: dict[str, str] = dict.fromkeys(
-    ("fclub-plus", "alone", "cdp-fclub-plus"), "its learner is being replaced"
-)
-"""Policies that are not recorded, and why."""
 
 
 def reported() -> dict[str, Setting]:
@@ -48,7 +44,7 @@ def digest(setting: Setting) -> str:
 
 
 def compute() -> dict[str, str]:
-    return {label: digest(s) for label, s in reported().items() if label not in PENDING}
+    return {label: digest(s) for label, s in reported().items()}
 
 
 def stale(recorded: dict[str, str], now: dict[str, str]) -> list[str]:
@@ -68,7 +64,7 @@ def load() -> dict[str, str]:
 def main(arguments: list[str]) -> int:
     now = compute()
     if "--check" not in arguments:
-        content = {"rounds": ROUNDS, "not recorded": PENDING, "policies": now}
+        content = {"rounds": ROUNDS, "policies": now}
         FILE.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         return 0
     changed, absent = stale(load(), now), missing(load())

@@ -14,48 +14,17 @@ import fclub
 
 ROOT = Path(fclub.__file__).parent
 
-LINES = 47_900
+LINES = 47_800
 """Of `src`; to be lowered whenever something goes."""
 
 METHODS, INTERFACE, MODULES = 25, 12, 14
 
 LARGE_CLASSES = {
-    "cohorts.hub.Hub": 32,
-    "policies.federated.clients.AsyncLinUCB": 26,
-    "policies.federated.clients.ClientPolicy": 26,
-    "policies.federated.clients.DisLinUCB": 26,
-    "policies.federated.clients.FedLinUCB": 26,
-    "policies.federated.families.CdpFclubDC": 34,
-    "policies.federated.families.CdpFclubPlus": 35,
-    "policies.federated.families.CdpHomo": 34,
-    "policies.federated.families.Fclub": 34,
-    "policies.federated.families.FclubDC": 34,
-    "policies.federated.families.FclubPlus": 34,
-    "policies.federated.families.FederatedPolicy": 34,
-    "policies.federated.families.Homo": 34,
-    "policies.federated.families.HomoDC": 34,
-    "policies.local.independent.Greedy": 26,
-    "policies.local.independent.IndependentPolicy": 26,
-    "policies.local.independent.LinUCB": 26,
-    "policies.local.independent.OracleLocal": 27,
-    "policies.local.independent.OraclePooled": 27,
-    "protocol.plus.event_local.EventLocal": 57,
-    "protocol.plus.split_local.SplitLocal": 54,
-    "protocol.plus.type_local.TypeLocal": 45,
-    "protocol.seam.servers.LocalServer": 30,
     "protocol.servers.LocalServer": 33,
-    "service.http.local_app.LocalService": 30,
     "service.nodes.global_node.GlobalNode": 31,
     "service.nodes.local_node.LocalNode": 29,
 }
 """Classes with more methods, their bases included, and how many; these numbers may only fall."""
-
-LARGE_PACKAGES = {
-    "attack": 15,
-    "protocol/plus": 19,
-    "service/store": 16,
-}
-"""The same for modules at the top level of a package."""
 
 
 class Module(NamedTuple):
@@ -152,7 +121,7 @@ def test_packages_have_few_modules() -> None:
     for folder in (path.parent for path in ROOT.rglob("__init__.py")):
         name = str(folder.relative_to(ROOT))
         count = len({*folder.glob("*.py")} - {*folder.glob("__*__.py")})
-        if name != "cli" and count > LARGE_PACKAGES.get(name, MODULES):
+        if name != "cli" and count > MODULES:
             large[name] = count
     assert large == {}
 

@@ -36,8 +36,9 @@ from fclub.errors import (
 from fclub.policies.base import Policy
 from fclub.policies.federated.families import policy_of
 from fclub.privacy.noise import NoNoise, SeededNoise
+from fclub.protocol.interfaces.family import Constants, Place, Shape
 from fclub.protocol.link import InProcessLink
-from fclub.protocol.seam import Constants, LocalServer, Place, Shape
+from fclub.protocol.servers import LocalServer
 from fclub.simulation.loop import simulate
 
 __all__ = ["check_environment", "check_family", "check_policy"]

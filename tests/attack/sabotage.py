@@ -18,9 +18,8 @@ from fclub.core.types import Floats
 from fclub.privacy.noise import DiscreteNoise
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.exchanges.slots import Release, SlotsLocal
+from fclub.protocol.exchanges.user_streams import Digest, UserStreamLocal
 from fclub.protocol.messages import Message
-from fclub.protocol.plus.event_local import EventLocal
-from fclub.protocol.plus.messages import Digest
 from fclub.protocol.servers import LocalServer
 from fclub.service.nodes.local_node import LocalNode
 
@@ -99,18 +98,14 @@ def cut_tails(patch: pytest.MonkeyPatch) -> None:
 def scale_by_data(patch: pytest.MonkeyPatch) -> None:
     """A twentieth more noise where the newest reward was high, a twentieth less where it was not."""
     state = {"scale": 1.0}
-    observe = {kind: kind.observe for kind in (EventLocal, LocalServer)}
+    observe: Any = LocalServer.observe
 
-    def watching(kind: Any) -> Any:
-        def watched(self: Any, row: int, x: Any, y: float) -> None:
-            if row == 0 and int(self.counts[0]) == 0:
-                state["scale"] = 1.05 if x[0] > 0.0 else 0.95
-            observe[kind](self, row, x, y)
+    def watched(self: Any, row: int, x: Any, *given: Any, **named: Any) -> None:
+        if row == 0 and int(self.learner.counts[0]) == 0:
+            state["scale"] = 1.05 if x[0] > 0.0 else 0.95
+        observe(self, row, x, *given, **named)
 
-        return watched
-
-    for kind in observe:
-        patch.setattr(kind, "observe", watching(kind))
+    patch.setattr(LocalServer, "observe", watched)
 
     def scaled(self: Any, deviations: Floats) -> Whole:
         return _integers(self, state["scale"] * np.asarray(deviations))
@@ -169,14 +164,14 @@ def forgone_slots_not_charged(patch: pytest.MonkeyPatch) -> None:
 
 def raw_partition(patch: pytest.MonkeyPatch) -> None:
     """Level `transcript` is claimed, and streams are numbered by types of raw data."""
-    report = EventLocal._report
+    report = UserStreamLocal._report
 
     def numbered(self: Any, phase: int) -> None:
-        taste = self.users.moment[:, 0] > 0.0
+        taste = self.learner.users.moment[:, 0] > 0.0
         self.numbers = (np.arange(len(taste)) + len(taste) * taste).tolist()
         report(self, phase)
 
-    patch.setattr(EventLocal, "_report", numbered)
+    patch.setattr(UserStreamLocal, "_report", numbered)
 
 
 def ordered_by_rewards(patch: pytest.MonkeyPatch) -> None:
@@ -185,7 +180,7 @@ def ordered_by_rewards(patch: pytest.MonkeyPatch) -> None:
 
     def ordered(self: Any, message: Message) -> None:
         if isinstance(message, Digest) and len(message.news) > 1:
-            moments = self.server.users.moment[: len(message.news), -1]
+            moments = self.server.learner.users.moment[: len(message.news), -1]
             order = np.argsort(moments, kind="stable")
             message = msgspec.structs.replace(message, news=tuple(message.news[i] for i in order))
         send(self, message)
@@ -195,14 +190,12 @@ def ordered_by_rewards(patch: pytest.MonkeyPatch) -> None:
 
 def released_when_liked(patch: pytest.MonkeyPatch) -> None:
     """Nothing leaves before enough rewards were high."""
-    for kind in (EventLocal, LocalServer):
-        due: Any = kind.due
+    due: Any = LocalServer.due
 
-        def when_liked(self: Any, moment: Any = None, due: Any = due) -> Any:
-            users = self.users if isinstance(self, EventLocal) else self.learner.users
-            return due(self, moment) if users.moment[:, -1].sum() > 0.0 else None
+    def when_liked(self: Any, moment: Any = None) -> Any:
+        return due(self, moment) if self.learner.users.moment[:, -1].sum() > 0.0 else None
 
-        patch.setattr(kind, "due", when_liked)
+    patch.setattr(LocalServer, "due", when_liked)
 
 
 def rewards_counted(patch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.attack import subtle, subtle_noise
+from tests.attack import secret, subtle, subtle_noise
 from tests.attack.sabotage import BY_TWINS, IN_NOISE, PRINTED, Sabotage
 
 from fclub.attack.everything import BUDGETS, attack_live, attack_processes
 from fclub.attack.exact import Exact
 from fclub.attack.live import NUMBERS, Attack
 from fclub.attack.pairs import Pair, live_pairs
-from fclub.attack.together import attack_two_servers
+from fclub.attack.together import attack_by_lies, attack_two_servers
 from fclub.privacy.audit import Finding
 from fclub.privacy.levels import LEVELS
 from fclub.privacy.noise import DiscreteNoise
@@ -29,7 +29,7 @@ def failed(findings: list[Finding]) -> list[str]:
 
 def test_every_private_policy_unit_and_level_is_attacked() -> None:
     pairs = live_pairs()
-    assert len(pairs) == len(set(pairs)) == 8
+    assert len(pairs) == len(set(pairs)) == 10
     assert {pair.level for pair in pairs} == set(LEVELS)
     assert {pair.policy for pair in pairs} == {"cdp-fclub-dc", "cdp-fclub-plus", "cdp-homo"}
     assert pairs[0].unit == "user"
@@ -72,7 +72,7 @@ def cases(number: int, all_of_them: list[Case]) -> list[Any]:
     return [pytest.param(case, id=name, marks=mark) for case, name, mark in told]
 
 
-@pytest.mark.parametrize("case", cases(4, subtle.BY_TWINS))
+@pytest.mark.parametrize("case", cases(4, subtle.BY_TWINS) + cases(99, secret.BY_TWINS))
 def test_exact_twins_notice_small_things(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     sabotage, pair = case
     sabotage(monkeypatch)
@@ -80,7 +80,9 @@ def test_exact_twins_notice_small_things(monkeypatch: pytest.MonkeyPatch, case: 
     assert next((found for found in findings if not found.passed), None) is not None
 
 
-@pytest.mark.parametrize("case", cases(4, subtle_noise.BY_WITNESS + subtle.BY_WITNESS))
+@pytest.mark.parametrize(
+    "case", cases(4, subtle_noise.BY_WITNESS + subtle.BY_WITNESS) + cases(99, secret.BY_WITNESS)
+)
 def test_a_witness_notices_noise_that_was_not_drawn(
     monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> None:
@@ -99,6 +101,15 @@ def test_two_servers_notice_what_one_alone_does_not_show(
     assert failed(attack_two_servers(attack)) == []
     sabotage(monkeypatch)
     assert failed(attack_two_servers(attack)) != []
+
+
+@pytest.mark.parametrize("case", cases(1, secret.BY_LIES))
+def test_a_lying_global_server_notices_what_an_honest_one_does_not(
+    monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    sabotage, pair = case
+    sabotage(monkeypatch)
+    assert failed(attack_by_lies(Attack(pair, *BUDGETS[0]))) != []
 
 
 def test_the_printed_algorithm_has_no_twins_to_compare() -> None:

@@ -16,8 +16,8 @@ from tests.attack.sabotage import (
     rewards_counted,
 )
 
+from fclub.attack.brokered import Outside
 from fclub.attack.live import Attack
-from fclub.attack.outside import Outside
 from fclub.attack.pairs import Pair
 from fclub.errors import BrokerFailed
 from fclub.privacy.noise import DiscreteNoise

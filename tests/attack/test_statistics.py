@@ -28,6 +28,7 @@ def every_statistic(first: Floats, second: Floats, mu: float) -> dict[str, Inter
         "repeats": st.repeats(np.concatenate(steps)),
         "lattice": st.off_lattice(steps[0]),
         "bits": st.low_bits(*steps),
+        **st.masks(np.random.default_rng(int(steps[0][0, 0]) % 2**32).bytes(8 * 1_000)),
         "likelihood": st.by_likelihood(one, two + shift, shift, mu),
         "discriminant": st.by_discriminant(one, two + shift, mu),
         "squares": st.by_squares(one, two + shift, mu),

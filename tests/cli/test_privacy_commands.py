@@ -19,9 +19,9 @@ from fclub.privacy.ledger import Ledger, write_ledger
 from fclub.privacy.levels import CDP, PAIRS, Flag
 from fclub.privacy.mechanisms import calibrate
 from fclub.privacy.noise import DiscreteNoise
-from fclub.protocol.plus.private import PrivatePlusConstants
+from fclub.protocol.interfaces.family import Shape
 from fclub.protocol.rows.population import PopulationFamily
-from fclub.protocol.seam import Shape
+from fclub.protocol.rows.private import PrivatePlusConstants
 
 runner = CliRunner()
 

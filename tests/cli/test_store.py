@@ -19,7 +19,7 @@ from fclub.service.nodes.handshake import AGREED
 from fclub.service.nodes.parts import check_copy
 from fclub.service.settings import Model
 from fclub.service.store.backup import backup_store, restore_store
-from fclub.service.store.sent import in_words, read_sent
+from fclub.service.store.books import in_words, read_sent
 from fclub.service.store.store import VERSION, Store
 
 PARAMETERS: dict[str, Any] = {"unit": "event", "first_release": 4, "release_ratio": 1.5}

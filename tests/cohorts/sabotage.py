@@ -380,7 +380,7 @@ def recovery_for_convenience(patch: pytest.MonkeyPatch) -> None:
 def single_vectors_on_the_page_of_the_hub(patch: pytest.MonkeyPatch) -> None:
     def shown(real: Any, self: Any, sender: str, message: Masked) -> Step:
         step = real(self, sender, message)
-        self._show(msgspec.structs.replace(self._current(), reason=message.values.hex()))
+        self._show(msgspec.structs.replace(self.record.slots[-1], reason=message.values.hex()))
         return step
 
     wrap(patch, hub.Hub, "_take_masked", shown)
@@ -391,7 +391,7 @@ def who_was_late(patch: pytest.MonkeyPatch) -> None:
     def shown(real: Any, self: Any, sender: str, message: Masked) -> Step:
         step = real(self, sender, message)
         missing = tuple(name for name in self.members.by_name if name not in self._masked)
-        self._show(msgspec.structs.replace(self._current(), missing=missing))
+        self._show(msgspec.structs.replace(self.record.slots[-1], missing=missing))
         return step
 
     wrap(patch, hub.Hub, "_take_masked", shown)

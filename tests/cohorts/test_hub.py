@@ -371,3 +371,14 @@ def test_frames_are_read_as_they_were_written() -> None:
     kinds = {type(decode(data)) for _, _, data in lab.sent}
     assert kinds == {Call, Join, Roster, Ready, Go, Masked, Summed}
     assert all(encode(decode(data)) == data for _, _, data in lab.sent)
+
+
+def test_ready_twice_is_refused_once_everybody_was_told_to_go() -> None:
+    lab = lab_of(4)
+    lab.deaf = lambda sender, to, message: isinstance(message, Masked)
+    lab.run(0)
+    gone, stage = lab.hub.record.gone, view(lab).stage
+    assert gone is not None
+    with pytest.raises(NothingReady):
+        lab.hub.receive("shop-1", Ready(gone.roster))
+    assert view(lab).stage == stage == Stage.GONE

@@ -22,11 +22,11 @@ from fclub.errors import InvalidSetting
 from fclub.privacy.plan import make_plan, slot_visits
 from fclub.protocol.exchanges.slots import Released, SlotsLocal, read_whole
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Shape
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message
-from fclub.protocol.plus.private import PrivatePlusConstants
 from fclub.protocol.rows.population import PopulationFamily
-from fclub.protocol.seam import Shape
+from fclub.protocol.rows.private import PrivatePlusConstants
 
 HALF = float(np.sqrt(0.5))
 DAY = 86_400

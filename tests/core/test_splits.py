@@ -16,7 +16,6 @@ from fclub.core.plus.split_sums import (
     halves_are_possible,
     merge_types,
     put_in_half,
-    regrouped,
     split_type,
     sum_splits,
 )
@@ -25,10 +24,8 @@ from fclub.core.plus.splits import (
     Halves,
     Prior,
     block_centres,
-    block_scores,
     direction,
     evidences,
-    first_type,
     half_columns,
     log_evidence,
     merge_gains,
@@ -44,7 +41,6 @@ from fclub.core.plus.type_model import NOWHERE, TypeModel, serve, stacked
 from fclub.core.plus.type_sums import (
     OWN,
     OWN_INFORMATION,
-    PEOPLE,
     WITHIN,
     WITHIN_INFORMATION,
     Known,
@@ -261,8 +257,6 @@ def test_centres_are_the_posterior_means_of_the_rows() -> None:
         P = prior.precision + np.einsum("u,uij->ij", slow.r[:, k], slow.Q)
         assert covariances[k] == pytest.approx(np.linalg.inv(P))
         assert centres[k] == pytest.approx(np.linalg.solve(P, prior.vector + slow.r[:, k] @ slow.q))
-    scores = block_scores(slow.rows(np.eye(len(VISITS))), centres, covariances)
-    assert scores == pytest.approx(slow.scores(centres, covariances))
 
 
 def test_halves_move_as_types_do() -> None:
@@ -337,8 +331,8 @@ def test_types_that_do_not_pay_serve_nobody() -> None:
 
 
 def test_models_of_different_sizes_serve_the_same_together() -> None:
-    one = first_type(BELIEFS._replace(uncertainty=BELIEFS.covariance[None], users=np.ones(1)))
-    assert np.array_equal(one.centres, BELIEFS.mean[None])
+    one = BELIEFS._replace(centres=BELIEFS.mean[None], uncertainty=BELIEFS.covariance[None])
+    one = one._replace(users=np.ones(1))
     models = [model_of(one), model_of(BELIEFS)]
     both, users = stacked(models), some_users()[0]
     for server, model in enumerate(models):
@@ -393,18 +387,6 @@ def test_two_types_become_one(a: int, b: int) -> None:
         if place not in (x, y):
             assert merged.merging[x, y] == pytest.approx(true)
     assert not np.tril(merged.merging).any()
-
-
-def test_types_become_others_as_wholes() -> None:
-    _, sums, _ = known_and_sums(BELIEFS, HALVES)
-    slow, homes = Slow(BELIEFS, HALVES), np.array([1, 0, 1, 2])
-    moved = regrouped(sums, homes, 4)
-    r = np.stack([slow.r[:, 1], slow.r[:, 0] + slow.r[:, 2], slow.r[:, 3], 0 * slow.r[:, 0]], axis=1)
-    assert by_type(moved) == pytest.approx(total_of(r, slow))
-    assert moved.entropy == pytest.approx(entropy(r))
-    assert moved.sums.scalars[PEOPLE] == len(VISITS)
-    assert np.array_equal(moved.sums.second, sums.sums.second)
-    assert not np.tril(moved.merging).any()
 
 
 @pytest.mark.parametrize("first", [True, False])

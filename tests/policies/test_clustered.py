@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.parts import packed
 
 import fclub
 
@@ -178,6 +179,6 @@ def test_sparse_club_starts_from_a_sparse_graph() -> None:
     environment = fclub.make_environment("synthetic", users=60, servers=2)
     policy = fclub.make_policy("club", sparse=True, sparse_clusters=1)
     trace = fclub.simulate(policy, environment, 300)
-    state: Any = policy.pack()
+    state: Any = packed(policy)
     assert len(state.neighbour) < 2 * 2 * 30 * 29 / 2
     assert trace.clusters["found"][-1] >= 2

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.parts import packed
 
 import fclub
 from fclub.core.lattice import GRID
@@ -14,8 +15,8 @@ from fclub.core.paper.ucb import NoiseBounds, ridge_bounds
 from fclub.core.types import Matrix
 from fclub.environments.synthetic import Synthetic
 from fclub.policies.registry import POLICIES
+from fclub.protocol.interfaces.family import Shape
 from fclub.protocol.rows.paper import PaperFamily
-from fclub.protocol.seam import Shape
 
 THEORY: dict[str, Any] = {"exploration": 1.0, "ridge": 1.0}
 """The proofs' constants, in place of each policy's tuned ones."""
@@ -78,9 +79,7 @@ def test_null_privatizer(placement: str) -> None:
     null = Null(deletion=0.7, **THEORY)
     exact = fclub.make_policy("fclub-dc", deletion=0.7, **THEORY)
     play_together([null, exact], environment, 400)
-    packed = null.pack()
-    assert packed is not None
-    assert packed.local.leaves.max() > 3, "the tree was not used"
+    assert packed(null).local.leaves.max() > 3, "the tree was not used"
     assert null.communications == exact.communications
     np.testing.assert_allclose(null.theta_, exact.theta_, atol=1e-12)
     np.testing.assert_array_equal(null.labels_, exact.labels_)

@@ -24,8 +24,8 @@ from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise
 from fclub.privacy.sensitivity import Domain, released_entries
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.families import make_family
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.link import InProcessLink
-from fclub.protocol.seam import Place, Shape
 
 DIM, COUNT = 3, 4
 RNG = np.random.default_rng(0)
@@ -42,7 +42,7 @@ def observed(data: Data, users: int) -> Packed:
     for user in range(users):
         for x, y in zip(data.features, data.rewards, strict=True):
             server.observe(user, x, float(y))
-    sums: Packed = server.users
+    sums: Packed = server.learner.users
     return sums
 
 

@@ -6,12 +6,13 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
+from tests.parts import present
 
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.families import make_family
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message
-from fclub.protocol.seam import Place, Shape
 
 DIM, HALF, USERS = 3, float(np.sqrt(0.5)), 12
 PARAMETERS: dict[str, dict[str, Any]] = {
@@ -102,7 +103,7 @@ class Alone:
         self.server.restore(*deepcopy(other.server.state()))
         self.hub.restore(*deepcopy(other.hub.state()))
         if other.ledger is not None:
-            self.ledger.restore(other.ledger.events)
+            present(self.ledger).restore(other.ledger.events)
         self.noise.bit_generator.state = other.noise.bit_generator.state
         self.rng.bit_generator.state = other.rng.bit_generator.state
         return self

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.parts import edges, is_a, merger, present, sender
 
 import fclub
 from fclub.core.clustering import UserGraph
@@ -83,8 +84,7 @@ def federation(
 
 
 def link_of(hub: GlobalServer) -> CutLink:
-    assert isinstance(hub.exchange.link, CutLink)
-    return hub.exchange.link
+    return is_a(CutLink, merger(hub).link)
 
 
 def check_books(locals_: list[LocalServer], hub: GlobalServer) -> None:
@@ -92,11 +92,11 @@ def check_books(locals_: list[LocalServer], hub: GlobalServer) -> None:
     is its global cluster."""
     seen = sum(int(local.learner.users.counts.sum()) for local in locals_)
     assert hub.reported + sum(local.waiting for local in locals_) == seen
-    for row, (server, cluster) in enumerate(hub.exchange.members):
+    for row, (server, cluster) in enumerate(merger(hub).members):
         local = locals_[server]
-        c, k = local.ids.index(cluster), hub.exchange.clusters.group[row]
-        held = local.learner.clusters.gram[c] + hub.exchange.clusters.pending_gram[row]
-        np.testing.assert_allclose(held, hub.exchange.clusters.gram[k], atol=1e-9)
+        c, k = local.ids.index(cluster), merger(hub).clusters.group[row]
+        held = edges(local).clusters.gram[c] + merger(hub).clusters.pending_gram[row]
+        np.testing.assert_allclose(held, merger(hub).clusters.gram[k], atol=1e-9)
 
 
 @settings(max_examples=25, deadline=None)
@@ -124,10 +124,10 @@ def test_nothing_is_lost_whoever_comes_and_goes(seed: int, events: list[str]) ->
             link_of(hub).return_of(server)
         elif event == "newcomer":
             locals_[server].add_user()
-        elif hub.exchange.waiting is None:
+        elif merger(hub).waiting is None:
             hub.begin_phase(hub.phase + 1)
         elif hub.phase > 1:
-            hub.exchange.close_phase()
+            merger(hub).close_phase()
     for server in range(3):
         link_of(hub).return_of(server)
     check_books(locals_, hub)
@@ -136,14 +136,14 @@ def test_nothing_is_lost_whoever_comes_and_goes(seed: int, events: list[str]) ->
 def test_servers_are_invited_and_shown() -> None:
     """Nobody is asked twice; own and others' observations are told apart."""
     locals_, hub = federation(servers=3, users=2)
-    hub.exchange.servers = []
+    merger(hub).servers = []
     assert locals_[0].overview()[0].cluster is None
     hub.invite(2)
     assert (hub.phase, hub.next_phase) == (1, 2)
     for server in (0, 1):
         locals_[server].observe(0, EAST, 1.0)
     hub.invite(3)
-    assert [local.exchange.answered for local in locals_] == [1, 1, 1]
+    assert [sender(local).answered for local in locals_] == [1, 1, 1]
     assert not any(local.unanswered for local in locals_)
     assert [hub.released_by(server) for server in range(3)] == [1, 1, 0]
     (group,) = hub.overview()
@@ -190,11 +190,11 @@ def test_a_late_server_joins_its_kind_or_stays_alone(late: int) -> None:
     link_of(hub).away.add(late)
     hub.begin_phase(2)
     opposed(locals_)
-    hub.exchange.close_phase()
+    merger(hub).close_phase()
     link_of(hub).return_of(late)
     kinds = {
         server: int(k)
-        for (server, _), k in zip(hub.exchange.members, hub.exchange.clusters.group, strict=True)
+        for (server, _), k in zip(merger(hub).members, merger(hub).clusters.group, strict=True)
     }
     assert kinds[0] == kinds[1] != kinds[2]
     check_books(locals_, hub)
@@ -212,7 +212,7 @@ def test_a_report_that_a_phase_has_overtaken_is_void() -> None:
     hub.begin_phase(1)
     link_of(hub).away.add(0)
     hub.begin_phase(2)
-    hub.exchange.close_phase()
+    merger(hub).close_phase()
     hub.begin_phase(3)
     before = known_by(hub)
     data = write_statistics(Statistics.zeros(DIM).shifted(1.0))
@@ -227,8 +227,8 @@ def test_a_phase_in_which_nobody_answers_closes() -> None:
     (local,), hub = federation(servers=1, users=1)
     link_of(hub).away.add(0)
     hub.begin_phase(1)
-    hub.exchange.close_phase()
-    assert hub.exchange.members == []
+    merger(hub).close_phase()
+    assert merger(hub).members == []
     local.observe(0, EAST, 1.0)
     link_of(hub).return_of(0)
     assert hub.reported + local.waiting == 1
@@ -240,7 +240,7 @@ def test_a_server_without_users_answers_when_the_first_one_comes() -> None:
     (local,), hub = federation(servers=1, users=0)
     hub.begin_phase(1)
     local.restore(*before.state())
-    assert local.exchange.asked == 1
+    assert sender(local).asked == 1
     local.observe(local.add_user(), EAST, 1.0)
     after: Any = local
     assert (after.exchange.asked, hub.reported + local.waiting) == (None, 1)
@@ -252,8 +252,7 @@ def test_users_who_come_while_the_first_plan_is_awaited_are_in_it() -> None:
     hub.begin_phase(1)
     local.receive(PhaseStart(1))
     row = local.add_user()
-    assert local.exchange.staged is not None
-    assert len(local.exchange.staged.labels) == row + 1
+    assert len(present(sender(local).staged).labels) == row + 1
     link_of(hub).kept.popleft()
     link_of(hub).return_of(0)
     after: Any = local
@@ -269,17 +268,17 @@ def test_saved_between_report_and_plan_both_ends_go_on(fresh_users: int) -> None
     opposed([locals_[0], locals_[1], locals_[0]], 5)
     link_of(hub).away.add(1)
     hub.begin_phase(2)
-    assert locals_[0].exchange.staged is not None
-    assert list(hub.exchange.reports) == [0]
+    assert sender(locals_[0]).staged is not None
+    assert list(merger(hub).reports) == [0]
     again, hub_again = federation(servers=2, users=fresh_users)
     for old, new in zip(locals_, again, strict=True):
         new.restore(*old.state())
     hub_again.restore(*hub.state())
-    hub_again.exchange.close_phase()
+    merger(hub_again).close_phase()
     link_of(hub_again).away.add(1)
     link_of(hub_again).kept = link_of(hub).kept
     link_of(hub_again).return_of(1)
-    assert again[0].exchange.staged is None
+    assert sender(again[0]).staged is None
     check_books(again, hub_again)
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.conftest import RecordingLink
+from tests.parts import edges, federated, is_a, ledger, sender
 
 import fclub
 from fclub.errors import InvalidMessage, PrivacyError
@@ -82,13 +84,13 @@ def play(policy: fclub.Policy, environment: fclub.Environment, rounds: int) -> N
 def test_every_message_with_statistics_is_in_the_ledger() -> None:
     policy, environment = started()
     play(policy, environment, 150)
-    sent = [s.message for s in policy.link.sent if s.upwards]
+    sent = [s.message for s in is_a(RecordingLink, federated(policy).federation.link).sent if s.upwards]
     uploads = sum(isinstance(message, m.Upload) for message in sent)
     reported = sum(len(message.clusters) for message in sent if isinstance(message, m.Report))
     assert uploads > 5
-    entered = [event for event in policy.ledger.events if event.releases]
+    entered = [event for event in ledger(policy).events if event.releases]
     assert len(entered) == uploads + reported == sum(event.releases for event in entered)
-    assert len(policy.ledger.streams) == reported
+    assert len(ledger(policy).streams) == reported
 
 
 def test_compiled_and_readable_rounds_are_accounted_alike() -> None:
@@ -97,7 +99,7 @@ def test_compiled_and_readable_rounds_are_accounted_alike() -> None:
         environment = fclub.make_environment("synthetic", **SMALL)
         policy = fclub.make_policy("cdp-fclub-dc")
         fclub.simulate(policy, environment, 400, seed=2, fast=fast)
-        streams = policy.ledger.streams.items()
+        streams = ledger(policy).streams.items()
         found.append({name: (s.epoch, s.sequence, s.observations) for name, s in streams})
     assert found[0] == found[1]
     assert any(sequence > 1 for _, sequence, _ in found[0].values())
@@ -107,20 +109,20 @@ def test_over_budget_the_servers_go_on_without_new_phases() -> None:
     """At a large ε the phases of the horizon use all of the budget."""
     policy, environment = started(epsilon=60.0, horizon=60)
     play(policy, environment, 200)
-    began, spent = policy.servers[0].exchange.began, policy.ledger.spent(0.1)
-    assert policy.ledger.exhausted
-    assert 1 <= began < policy.clock.phase
+    began, spent = sender(federated(policy).servers[0]).began, ledger(policy).spent(0.1)
+    assert ledger(policy).exhausted
+    assert 1 <= began < federated(policy).federation.clock.phase
     assert spent <= 60.0
     play(policy, environment, 300)
-    assert policy.servers[0].exchange.began == began, "the clusters stay as they are"
-    assert policy.ledger.spent(0.1) == spent
-    assert int(policy.servers[0].learner.users.counts.sum()) > 200, "it goes on learning"
+    assert sender(federated(policy).servers[0]).began == began, "the clusters stay as they are"
+    assert ledger(policy).spent(0.1) == spent
+    assert int(edges(federated(policy).servers[0]).users.counts.sum()) > 200, "it goes on learning"
 
 
 def test_a_phase_is_answered_once() -> None:
     """Asked again, a server would release the same data with fresh noise under the same epoch."""
     policy, _ = started()
-    before = len(policy.ledger.events)
+    before = len(ledger(policy).events)
     with pytest.raises(InvalidMessage, match="phase 1"):
-        policy.servers[0].receive(PhaseStart(1))
-    assert len(policy.ledger.events) == before
+        federated(policy).servers[0].receive(PhaseStart(1))
+    assert len(ledger(policy).events) == before

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import RecordingLink
+from tests.parts import edges, is_a, merger, packed, present
 
 import fclub
 from fclub.config import Problem
@@ -14,7 +16,7 @@ from fclub.core.paper.ucb import delay_factor, events_bound
 from fclub.policies.federated.families import FederatedPolicy
 from fclub.protocol.exchanges.clusters import Download, Upload
 from fclub.protocol.messages import read_id
-from fclub.protocol.rows.paper import WithClusters, WithDelays, WithTree
+from fclub.protocol.rows.paper import PaperFamily, WithClusters, WithDelays, WithTree
 
 ratios = st.one_of(st.just(1.0), st.floats(1.001, 3.0))
 
@@ -22,7 +24,7 @@ ratios = st.one_of(st.just(1.0), st.floats(1.001, 3.0))
 def made(detection: str, noise: str, **parameters: float) -> FederatedPolicy:
     """The printed algorithm with delays and these switches, at the theory's values."""
     bases = [WithClusters] * (detection == "edges") + [WithDelays] + [WithTree] * (noise == "tree")
-    kind = type("Test", (*bases, FederatedPolicy), {})
+    kind: type[FederatedPolicy] = type("Test", (*bases, FederatedPolicy), {})
     assert kind.switches == {"detection": detection, "trigger": "determinant", "noise": noise}
     return kind(**parameters)
 
@@ -47,7 +49,11 @@ def step(policy: FederatedPolicy, environment: fclub.Environment) -> None:
 
 def check_books(policy: FederatedPolicy) -> None:
     """The conservation law and the invariant of Alg. 4, for every global cluster."""
-    state, world, rules = policy.pack(), policy.hub.exchange.clusters, policy.family.rules
+    state, world, rules = (
+        packed(policy),
+        merger(policy.federation.hub).clusters,
+        is_a(PaperFamily, policy.family).rules,
+    )
     local, eye = state.local, np.eye(policy.problem.dim)
     d = policy.problem.dim
     for k in range(len(world.counts)):
@@ -103,24 +109,24 @@ def test_events_of_a_phase_are_bounded_by_its_growth(noise: str, U: float, D: fl
     """Each event of a local cluster multiplies its determinant by at least min(U, D)."""
     policy, environment = federation("edges", noise, 3, 4, 5, upload_ratio=U, download_ratio=D)
     for phase in range(1, 10):
-        assert policy.clock.phase == phase
+        assert policy.federation.clock.phase == phase
         before = {
-            (k, number): np.linalg.slogdet(s.learner.clusters.gram[c])[1]
+            (k, number): np.linalg.slogdet(edges(s).clusters.gram[c])[1]
             for k, s in policy.servers.items()
             for c, number in enumerate(s.ids)
         }
-        policy.link.sent.clear()
-        while policy.observations < policy.clock.next_start - 1:
+        is_a(RecordingLink, policy.federation.link).sent.clear()
+        while policy.observations < policy.federation.clock.next_start - 1:
             step(policy, environment)
         events = [
             (sent.server, read_id(sent.message.cluster))
-            for sent in policy.link.sent
+            for sent in is_a(RecordingLink, policy.federation.link).sent
             if isinstance(sent.message, Upload | Download)
         ]
         assert set(events) <= before.keys()
         for k, s in policy.servers.items():
             for c, number in enumerate(s.ids):
-                growth = np.linalg.slogdet(s.learner.clusters.gram[c])[1] - before[k, number]
+                growth = np.linalg.slogdet(edges(s).clusters.gram[c])[1] - before[k, number]
                 assert events.count((k, number)) <= events_bound(growth, U, D) + 1e-6
         step(policy, environment)
 
@@ -132,7 +138,7 @@ def test_delay_costs_at_most_gamma(seed: int, U: float, D: float, L: int) -> Non
     policy, environment = federation("off", "none", L, 3, seed, upload_ratio=U, download_ratio=D)
     for _ in range(90):
         step(policy, environment)
-        local, world = policy.pack().local, policy.hub.exchange.clusters
+        local, world = packed(policy).local, merger(policy.federation.hub).clusters
         together = world.gram[0] + local.buffer_gram.sum(axis=0)
         for own in local.gram:
             ratio = np.linalg.eigvals(np.linalg.solve(own, together)).real.max()
@@ -142,9 +148,9 @@ def test_delay_costs_at_most_gamma(seed: int, U: float, D: float, L: int) -> Non
 def farthest(policy: FederatedPolicy, theta: np.ndarray) -> float:
     """The distance of θ from a local cluster's estimate as a share of its radius, the largest."""
     for server in policy.servers.values():
-        for row in range(len(server.learner.users.counts)):
+        for row in range(len(edges(server).users.counts)):
             server.recommend(row, np.zeros((1, policy.problem.dim)))
-    local = policy.pack().local
+    local = packed(policy).local
     shares = []
     for gram, moment, radius in zip(local.gram, local.moment, local.radius, strict=True):
         error = theta - np.linalg.solve(gram, moment)
@@ -180,7 +186,7 @@ def test_lemma_1_covers_theta(
         share = 0.0
         for _ in range(100):
             step(policy, environment)
-            share = max(share, farthest(policy, environment.theta[0]))
+            share = max(share, farthest(policy, present(environment.vectors)[0]))
         shares.append(share)
     assert sum(share > 1.0 for share in shares) <= 2 * alpha * runs
     assert min(shares) > reached
@@ -203,13 +209,13 @@ def test_a_full_tree_keeps_data_back() -> None:
     environment.start(0)
     policy = made("off", "tree", horizon=2, upload_ratio=3.0, download_ratio=3.0)
     policy.start(environment.problem, environment.server_of, seed=0)
-    allowed = policy.family.bounds.uploads
+    allowed = is_a(PaperFamily, policy.family).bounds.uploads
     assert allowed == np.ceil(2 * log(2) / log(3.0))
     for _ in range(400):
         step(policy, environment)
         check_books(policy)
     assert policy.communications.uploads <= allowed
-    assert policy.pack().local.buffer_count[0] > 0
+    assert packed(policy).local.buffer_count[0] > 0
 
 
 @pytest.mark.parametrize("name", ["cdp-fclub-dc", "fclub-dc"])

@@ -6,20 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.parts import present
 from tests.protocol.alone import DIM, HALF, USERS, Alone
 
 from fclub.errors import CannotReplace
-from fclub.protocol.plus import event_local, type_local
-from fclub.protocol.plus.messages import Digest, Share, Shares
-from fclub.protocol.seam import Beginning
+from fclub.protocol.exchanges import user_streams
+from fclub.protocol.exchanges.user_streams import Digest, Share, Shares
+from fclub.protocol.interfaces import learner
+from fclub.protocol.interfaces.exchange import Beginning
 
 LEVELS = ["cdp", "transcript"]
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_local, "RELEASES", 2)
-    monkeypatch.setattr(type_local, "PART", 5)
+    monkeypatch.setattr(user_streams, "RELEASES", 2)
+    monkeypatch.setattr(learner, "PART", 5)
 
 
 def alone(level: str = "transcript", in_parts: bool = True) -> Alone:
@@ -30,10 +32,10 @@ def alone(level: str = "transcript", in_parts: bool = True) -> Alone:
 def releasing() -> Alone:
     """Some of what is due was released, and nothing of it was sent."""
     one = alone()
-    while not one.server.unsent:
+    while not one.server.exchange.unsent:
         one.work_on()
         one.server.part()()
-        if not one.server.unsent:
+        if not one.server.exchange.unsent:
             one.finish()
     assert one.server.busy
     return one
@@ -52,8 +54,8 @@ def test_parts_give_the_same_bits_as_all_at_once(level: str) -> None:
     assert one.same_as(other)
     assert one.link.sent == other.link.sent
     assert len(one.link.sent) > 3
-    assert one.ledger.events == other.ledger.events
-    assert len(one.ledger.events) > 10
+    assert present(one.ledger).events == present(other.ledger).events
+    assert len(present(one.ledger).events) > 10
     assert one.noise.bit_generator.state == other.noise.bit_generator.state
 
 
@@ -79,7 +81,7 @@ def test_a_server_is_restored_between_any_two_parts(parts: int) -> None:
 def test_a_server_is_restored_before_it_has_ever_added_anybody_up() -> None:
     first = alone()
     first.work_on()
-    assert first.server._releasing >= 0
+    assert first.server.exchange.releasing
     second = alone().twin_of(first)
     assert first.same_as(second)
     for each in (first, second):
@@ -93,19 +95,19 @@ def test_who_is_forgotten_meanwhile_leaves_no_trace() -> None:
     one = releasing()
     one.server.forget(3)
     one.finish()
-    number = one.server.numbers[3]
+    number = one.server.exchange.numbers[3]
     assert number == USERS
-    assert one.server.releases.released.counts[3] == 0
-    assert not one.server.users.gram[3].any()
+    assert one.server.exchange.releases.released.counts[3] == 0
+    assert not one.server.learner.users.gram[3].any()
     one.work_on()
-    while one.server._releasing >= 0:
+    while one.server.exchange.releasing:
         one.server.part()()
     one.server.forget(4)
     one.finish()
-    assert not one.server.users.gram[4].any()
+    assert not one.server.learner.users.gram[4].any()
     assert not one.server.busy
     one.visit(200)
-    assert one.server.told[number] == one.server.releases.released.counts[3] > 0
+    assert one.server.exchange.told[number] == one.server.exchange.releases.released.counts[3] > 0
 
 
 def test_who_told_nothing_has_nothing_to_take_back() -> None:
@@ -113,7 +115,7 @@ def test_who_told_nothing_has_nothing_to_take_back() -> None:
     one.observe(3)
     assert one.server.forget(3) == 0
     one.visit(60)
-    released = int(one.server.releases.released.counts[3])
+    released = int(one.server.exchange.releases.released.counts[3])
     assert one.server.forget(3) == released > 0
 
 
@@ -129,30 +131,30 @@ def test_an_answer_that_comes_meanwhile_counts_at_once(releasing_now: bool) -> N
     one = alone()
     one.visit(60)
     one.work_on()
-    while not releasing_now and one.server._releasing >= 0:
+    while not releasing_now and one.server.exchange.releasing:
         one.do_parts(1)
     one.server.receive(guest(one, 5, servers=3))
     twin = alone().twin_of(one)
     one.link.deaf = twin.link.deaf = True
     for each in (one, twin):
         each.finish()
-        assert each.server.sharing == 3
-        assert each.server.others.users.sum() == pytest.approx(1.0)
+        assert each.server.learner.sharing == 3
+        assert each.server.learner.others.sums.users.sum() == pytest.approx(1.0)
         assert sum(row.others for row in each.server.overview()) > 0
     assert one.same_as(twin)
     one.server.receive(Shares(10, 0, (), ()))
     one.visit(30)
-    assert one.server.others.users.sum() == 0.0
+    assert one.server.learner.others.sums.users.sum() == 0.0
 
 
 def test_nothing_else_is_due_while_a_phase_is_under_way() -> None:
     one = releasing()
-    phase = one.server.clock.phase
-    while one.server.observations < one.server.clock.next_start:
+    phase = one.server.exchange.clock.phase
+    while one.server.learner.observations < one.server.exchange.clock.next_start:
         one.observe(2)
     assert one.server.due() is None
     one.finish()
-    assert one.server.clock.phase == phase
+    assert one.server.exchange.clock.phase == phase
     assert one.server.due() is not None
 
 
@@ -175,24 +177,24 @@ def test_what_was_released_before_a_pause_is_sent_when_a_session_begins() -> Non
     """Until then no reward can be replaced: it may be in what was released."""
     one = releasing()
     server, sent = one.server, len(one.link.sent)
-    steps = server.releases.state()["steps"].copy()
+    steps = server.exchange.releases.state()["steps"].copy()
     server.pause()
     one.finish()
     assert not server.busy
     assert server.final_once_sent
     assert len(one.link.sent) == sent
-    assert np.array_equal(server.releases.state()["steps"], steps), "nothing more was released"
-    before = server.users.moment.copy()
+    assert np.array_equal(server.exchange.releases.state()["steps"], steps), "nothing more was released"
+    before = server.learner.users.moment.copy()
     twin = alone().twin_of(one)
     for each in (one, twin):
         with pytest.raises(CannotReplace, match="about to be sent"):
             each.server.replace(0, item(one), 1.0, 0.0)
-    assert np.array_equal(server.users.moment, before)
+    assert np.array_equal(server.learner.users.moment, before)
     server.begin(Beginning())
     assert len(one.link.sent) == sent + 1
-    assert sum(server.told.values()) == server.releases.released.counts.sum()
+    assert sum(server.exchange.told.values()) == server.exchange.releases.released.counts.sum()
     server.replace(0, item(one), 1.0, 0.0)
-    assert not np.array_equal(server.users.moment, before)
+    assert not np.array_equal(server.learner.users.moment, before)
 
 
 def test_each_observation_is_released_once_if_users_come_between_releases() -> None:
@@ -201,12 +203,12 @@ def test_each_observation_is_released_once_if_users_come_between_releases() -> N
         one.observe(row)
     one.finish()
     one.visit(60)
-    events = int(np.sum([event.observations for event in one.ledger.events]))
-    covered = one.server.releases.state()["covered.counts"]
+    events = int(np.sum([event.observations for event in present(one.ledger).events]))
+    covered = one.server.exchange.releases.state()["covered.counts"]
     assert events == covered.sum()
     assert (covered <= one.server.counts).all()
     assert one.hub.reported == events
-    assert one.server.waiting == one.server.observations - events
+    assert one.server.waiting == one.server.learner.observations - events
 
 
 def test_what_is_withheld_is_never_released() -> None:
@@ -214,26 +216,26 @@ def test_what_is_withheld_is_never_released() -> None:
     for _ in range(6):
         one.server.withhold(2, item(one), 1.0)
     one.visit(12)
-    assert one.server.releases.closed == 6
-    assert one.server.releases.released.counts[2] == 0
+    assert one.server.exchange.releases.closed == 6
+    assert one.server.exchange.releases.released.counts[2] == 0
 
 
 def test_an_old_store_closes_its_streams_between_two_releases() -> None:
     one = releasing()
     one.server.begin(Beginning(local_old=True))
-    assert one.server.releases.closed == one.server.observations
+    assert one.server.exchange.releases.closed == one.server.learner.observations
     one.finish()
-    assert one.server.releases.released.counts.sum() == 0
+    assert one.server.exchange.releases.released.counts.sum() == 0
 
 
 def test_a_stream_is_paid_for_once_it_was_told() -> None:
     one = alone()
     assert one.hub.paid_by(0) == 0.0
-    assert one.server.outlook.at == one.server.clock.next_start
+    assert one.server.outlook.at == one.server.exchange.clock.next_start
     one.visit(60)
     assert one.hub.paid_by(0) == 1.0
-    assert one.server.outlook.now == one.server.observations
-    assert one.server.streams() == one.ledger.streams
+    assert one.server.outlook.now == one.server.learner.observations
+    assert one.server.streams() == present(one.ledger).streams
     assert one.family.price() is not None
 
 

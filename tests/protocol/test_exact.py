@@ -12,11 +12,11 @@ from fclub.errors import InvalidMessage
 from fclub.privacy.noise import NoNoise
 from fclub.protocol.exchanges.exact import Contribution, ExactGlobal, ExactLocal, Total
 from fclub.protocol.interfaces.exchange import Beginning, GlobalExchange
+from fclub.protocol.interfaces.family import Family, Place, Shape
 from fclub.protocol.interfaces.learner import Job
 from fclub.protocol.interfaces.overview import TYPE
 from fclub.protocol.messages import Message, PhaseStart, encode
 from fclub.protocol.rows.exact import ExactFamily
-from fclub.protocol.seam import Family, Place, Shape
 from fclub.protocol.servers import LocalServer
 
 DIM = 2

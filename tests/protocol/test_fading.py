@@ -15,11 +15,11 @@ from fclub.environments.registry import make_environment
 from fclub.errors import InvalidSetting
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoNoise
+from fclub.protocol.exchanges.rounds import decode
 from fclub.protocol.families import make_family
+from fclub.protocol.interfaces.family import Place, Shape
+from fclub.protocol.learners.types import Types
 from fclub.protocol.link import InProcessLink
-from fclub.protocol.plus.messages import decode
-from fclub.protocol.plus.type_local import TypeLocal
-from fclub.protocol.seam import Place, Shape
 
 DIM, HALF, HALF_LIFE = 3, float(np.sqrt(0.5)), 6.0
 Items = np.ndarray[Any, np.dtype[np.float64]]
@@ -43,7 +43,7 @@ def play(policy: Any, rounds: int, seed: int = 0) -> list[int]:
 
 def test_few_users_are_served_from_types_too() -> None:
     """A cluster's statistics are one sum, in which nothing can fade."""
-    assert all(isinstance(server, TypeLocal) for server in started().servers.values())
+    assert all(isinstance(server.learner, Types) for server in started().servers.values())
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_users_are_served_from_what_is_left_and_all_of_it_is_kept() -> None:
     policy = started()
     play(policy, 200)
     for server in policy.servers.values():
-        assert server.people.serving is server.people.recent
-        assert np.array_equal(server.people.recent.counts, server.counts)
-        left = server.people.recent.gram[:, -1, -1] / HALF**2
+        assert server.learner.people.serving is server.learner.people.recent
+        assert np.array_equal(server.learner.people.recent.counts, server.counts)
+        left = server.learner.people.recent.gram[:, -1, -1] / HALF**2
         expected = [n * mean_weight(int(n), keep_share(HALF_LIFE)) for n in server.counts]
         assert left == pytest.approx(expected)
-        assert server.users.gram[:, -1, -1] / HALF**2 == pytest.approx(server.counts)
+        assert server.learner.users.gram[:, -1, -1] / HALF**2 == pytest.approx(server.counts)
 
 
 def test_a_saved_federation_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def observed(server: Any, times: int) -> Items:
 
 def test_a_live_server_has_types_from_its_first_user_on() -> None:
     server = live_server()
-    assert isinstance(server, TypeLocal)
+    assert isinstance(server.learner, Types)
     observed(server, 30)
     bound = server.bound(1)
     assert server.theta[1, :-1] == pytest.approx(bound.theta[:-1])
@@ -128,8 +128,8 @@ def test_nothing_is_left_of_a_forgotten_user() -> None:
     server = live_server()
     observed(server, 30)
     server.forget(2)
-    assert not server.people.recent.gram[2].any()
-    assert server.people.recent.gram[1].any()
+    assert not server.learner.people.recent.gram[2].any()
+    assert server.learner.people.recent.gram[1].any()
 
 
 def test_what_was_kept_before_fading_counts_in_full_at_first() -> None:
@@ -139,10 +139,10 @@ def test_what_was_kept_before_fading_counts_in_full_at_first() -> None:
     observed(plain, 30)
     fading.add_user()
     fading.restore(*plain.state())
-    assert np.array_equal(fading.people.recent.gram, plain.users.gram)
+    assert np.array_equal(fading.people.recent.gram, plain.learner.users.gram)
     observed(fading, 30)
     plain.restore(*fading.state())
-    assert np.array_equal(plain.users.gram, fading.users.gram)
+    assert np.array_equal(plain.learner.users.gram, fading.users.gram)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from fclub.core.statistics import Statistics
 from fclub.core.types import Vector
 from fclub.errors import CannotForget
 from fclub.privacy.noise import NoNoise
+from fclub.protocol.exchanges.rounds import read_told
 from fclub.protocol.families import make_family
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, read_statistics
-from fclub.protocol.plus.split_messages import read_told
-from fclub.protocol.seam import LocalServer, Place, Shape
+from fclub.protocol.servers import LocalServer
 
 DIM, HALF = 3, float(np.sqrt(0.5))
 PRIVATE: dict[str, Any] = {"first_release": 4, "release_ratio": 1.5}

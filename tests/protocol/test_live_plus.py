@@ -13,11 +13,11 @@ from fclub.core.statistics import Packed, Statistics
 from fclub.errors import InvalidMessage
 from fclub.privacy.noise import SeededNoise
 from fclub.protocol.exchanges.released import ReleasedSums, check_released, check_share
+from fclub.protocol.exchanges.user_streams import StreamLimits
 from fclub.protocol.families import FAMILIES, make_family
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import PhaseStart
-from fclub.protocol.plus.rules import StreamLimits
-from fclub.protocol.seam import Place, Shape
 
 DIM, HALF = 3, np.sqrt(0.5)
 SHAPE = Shape(DIM, clusters=10, constant=HALF)
@@ -56,7 +56,7 @@ def visit(servers: list[Any], hub: Any, rounds: int, users: int = 4, seed: int =
     rng, theta = np.random.default_rng(seed), list(kinds())
     for t in range(rounds):
         server, row = servers[t % 2], int(rng.integers(users))
-        while row >= len(server.users.counts):
+        while row >= len(server.counts):
             server.add_user()
         angles = rng.uniform(0.0, 2.0 * np.pi, 5)
         items = np.column_stack([HALF * np.cos(angles), HALF * np.sin(angles), np.full(5, HALF)])
@@ -144,7 +144,7 @@ def test_restored_with_other_users_it_goes_on_alike(name: str) -> None:
     for old, new in zip(servers, again, strict=True):
         new.restore(*deepcopy(old.state()))
         if name == "cdp-fclub-plus":
-            new.releases.source = deepcopy(old.releases.source)
+            new.exchange.releases.source = deepcopy(old.exchange.releases.source)
     other.restore(*deepcopy(hub.state()))
     visit(servers, hub, 100, users=6, seed=2)
     visit(again, other, 100, users=6, seed=2)
@@ -168,7 +168,7 @@ def test_a_digest_without_clusters_gets_an_answer() -> None:
     servers, hub = federation("cdp-fclub-plus", first_release=50)
     visit(servers, hub, 2 * DIM)
     assert hub.phase == 2
-    assert not any(server.unanswered or server.outside.known for server in servers)
+    assert not any(server.unanswered or server.exchange.others for server in servers)
 
 
 def statistics(gram: np.ndarray, count: int) -> Statistics:

@@ -17,15 +17,21 @@ from fclub.errors import CannotForget, CannotReplace
 from fclub.privacy.noise import NoNoise
 from fclub.protocol.exchanges.streams import CLUSTER
 from fclub.protocol.families import make_family
+from fclub.protocol.interfaces import learner as interface
 from fclub.protocol.interfaces.exchange import Begin, Beginning, Moment, Status
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.interfaces.learner import FORGET, REPLACE, Bound, Job, State, SumNews
 from fclub.protocol.interfaces.overview import NOTHING, LocalOverview, Outlook
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart
-from fclub.protocol.seam import Place, Shape
 from fclub.protocol.servers import LocalServer
 
 DIM, USERS = 2, 5
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interface, "PART", 2)
 
 
 class Means:
@@ -106,7 +112,7 @@ class Twice:
 
     def _job(self, step: int) -> Job:
         given = {"factor": np.array([10.0**step])}
-        return Job("sums", rows=len(self.learner.counts), ask={"step": step}, given=given, most=2)
+        return Job("sums", rows=len(self.learner.counts), ask={"step": step}, given=given)
 
     def visited(self, row: int) -> Job | None:
         return None

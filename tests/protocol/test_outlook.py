@@ -10,18 +10,10 @@ from fclub.core.types import Matrix
 from fclub.parameters import Parameter
 from fclub.privacy.noise import SeededNoise
 from fclub.protocol.families import make_family
+from fclub.protocol.interfaces.family import Place, Shape
+from fclub.protocol.interfaces.overview import CHANGE, CLUSTER, NOTHING, OBSERVATIONS, TYPE, Outlook
 from fclub.protocol.link import InProcessLink
-from fclub.protocol.seam import (
-    CHANGE,
-    CLUSTER,
-    NOTHING,
-    OBSERVATIONS,
-    TYPE,
-    LocalServer,
-    Outlook,
-    Place,
-    Shape,
-)
+from fclub.protocol.servers import LocalServer
 
 SHAPE = Shape(3, clusters=8, constant=HALF)
 

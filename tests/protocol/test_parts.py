@@ -9,14 +9,15 @@ import pytest
 from tests.protocol.alone import HALF, USERS, Alone
 
 from fclub.core.plus.type_sums import VISITS
-from fclub.protocol.plus import type_local
-from fclub.protocol.plus.split_messages import TypeDigest, TypeNews
-from fclub.protocol.seam import Beginning
+from fclub.protocol.exchanges.rounds import TypeDigest, TypeNews
+from fclub.protocol.interfaces import learner
+from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.learners.types import STEPS
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type_local, "PART", 5)
+    monkeypatch.setattr(learner, "PART", 5)
 
 
 def test_parts_give_the_same_bits_as_all_at_once() -> None:
@@ -39,7 +40,7 @@ def test_who_visits_between_two_parts_counts_in_the_later_one() -> None:
     alone.observe(USERS - 1)
     assert alone.server.due() is None, "users are being added up"
     alone.finish()
-    assert alone.server.sums.scalars[VISITS] == alone.server.observations - 1
+    assert alone.server.learner.splits.sums.scalars[VISITS] == alone.server.learner.observations - 1
     assert alone.server.waiting == 1
 
 
@@ -67,8 +68,8 @@ def test_a_user_who_is_forgotten_meanwhile_is_in_no_sum() -> None:
     taken = alone.server.part()
     taken()
     alone.finish()
-    assert not alone.server.users.gram[0].any()
-    assert int(alone.server.counts.sum()) == alone.server.observations
+    assert not alone.server.learner.users.gram[0].any()
+    assert int(alone.server.counts.sum()) == alone.server.learner.observations
 
 
 def test_a_reward_is_replaced_while_users_are_added_up() -> None:
@@ -97,7 +98,7 @@ def test_who_may_not_tell_any_more_moves_alone() -> None:
     alone.server.pause()
     alone.finish()
     assert len(alone.link.sent) == told
-    assert alone.server.step == type_local.EXCHANGES
+    assert alone.server.exchange.step == STEPS
     alone.server.go_on()
     assert not alone.server.busy, "the next phase tells"
 
@@ -109,10 +110,10 @@ def test_after_no_answer_it_moves_alone_first() -> None:
     alone.work_on()
     alone.finish()
     assert alone.server.unanswered
-    phase = alone.server.phase
+    phase = alone.server.exchange.phase
     alone.work_on()
     alone.finish()
-    assert alone.server.phase > phase
+    assert alone.server.exchange.phase > phase
     digests = [message for message in alone.link.sent if isinstance(message, TypeDigest)]
     assert [digest.step for digest in digests[-2:]] == [0, 0]
     assert alone.server.unanswered
@@ -145,7 +146,7 @@ def test_what_is_owed_is_sent_once_both_sides_agree() -> None:
     alone.server.begin(Beginning(global_lost=True))
     assert alone.server.busy, "it was not paused"
     alone.finish()
-    assert not alone.server.owing
+    assert not alone.server.exchange.owing
 
 
 def with_a_late_answer() -> tuple[Alone, TypeNews]:

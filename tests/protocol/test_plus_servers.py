@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.conftest import RecordingLink
+from tests.parts import is_a
 
 import fclub
 from fclub.checks import check_saving
@@ -16,6 +18,9 @@ from fclub.policies.federated.families import FederatedPolicy
 from fclub.policies.registry import POLICIES
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import Flag, level_named
+from fclub.protocol.exchanges import rounds
+from fclub.protocol.exchanges import user_streams as m
+from fclub.protocol.exchanges.user_streams import FROZEN
 from fclub.protocol.messages import (
     Message,
     PhaseStart,
@@ -24,9 +29,6 @@ from fclub.protocol.messages import (
     write_id,
     write_statistics,
 )
-from fclub.protocol.plus import messages as m
-from fclub.protocol.plus.event_global import FROZEN
-from fclub.protocol.plus.event_local import EventLocal
 
 SMALL = {"users": 9, "clusters": 3, "servers": 3, "dim": 4, "items": 5, "placement": "spread"}
 QUICK = {
@@ -74,12 +76,16 @@ def play(
 
 
 def digests(policy: FederatedPolicy) -> list[tuple[int, m.Digest]]:
-    return [(s.server, s.message) for s in policy.link.sent if isinstance(s.message, m.Digest)]
+    return [
+        (s.server, s.message)
+        for s in is_a(RecordingLink, policy.federation.link).sent
+        if isinstance(s.message, m.Digest)
+    ]
 
 
-def rows_of(server: EventLocal) -> dict[int, int]:
+def rows_of(server: Any) -> dict[int, int]:
     """The user behind each number that the server uses now."""
-    return {number: row for row, number in enumerate(server.numbers)}
+    return {number: row for row, number in enumerate(server.exchange.numbers)}
 
 
 def test_a_digest_holds_what_was_released() -> None:
@@ -87,11 +93,11 @@ def test_a_digest_holds_what_was_released() -> None:
     policy, environment = started("cdp-fclub-plus")
     checked = 0
     for _ in range(ROUNDS):
-        policy.link.sent.clear()
+        policy.federation.link.sent.clear()
         play(policy, environment, 1)
         for number, digest in digests(policy):
             server = policy.servers[number]
-            released, rows = server.releases.released, rows_of(server)
+            released, rows = server.exchange.releases.released, rows_of(server)
             assert {read_id(cluster) for cluster in digest.present} <= rows.keys()
             for entry in digest.news:
                 row = rows[read_id(entry.cluster)]
@@ -99,14 +105,16 @@ def test_a_digest_holds_what_was_released() -> None:
                 np.testing.assert_array_equal(sent.gram, released.gram[row])
                 np.testing.assert_array_equal(sent.moment, released.moment[row])
                 assert sent.count == released.counts[row]
-                assert entry.noise == server.releases.noise[row]
+                assert entry.noise == server.exchange.releases.noise[row]
                 checked += 1
     assert checked > 10
-    policy.hub.begin_phase(99)
+    policy.federation.hub.begin_phase(99)
     for number, server in policy.servers.items():
-        known = [s for (owner, _), (s, *_) in policy.hub.known.items() if owner == number]
+        known = [
+            s for (owner, _), (s, *_) in policy.federation.hub.exchange.known.items() if owner == number
+        ]
         told = sum((s.gram for s in known), np.zeros((4, 4)))
-        np.testing.assert_allclose(told, server.releases.released.gram.sum(0), atol=1e-9)
+        np.testing.assert_allclose(told, server.exchange.releases.released.gram.sum(0), atol=1e-9)
 
 
 def test_the_noise_is_in_what_is_sent() -> None:
@@ -114,9 +122,9 @@ def test_the_noise_is_in_what_is_sent() -> None:
     policy, environment = started("cdp-fclub-plus", first_release=20, release_ratio=100.0)
     play(policy, environment, 400)
     ratios = []
-    for (owner, stream), (sent, noise) in policy.hub.known.items():
+    for (owner, stream), (sent, noise) in policy.federation.hub.exchange.known.items():
         server = policy.servers[owner]
-        exact = server.releases.streams.covered.gram[rows_of(server)[stream]]
+        exact = server.exchange.releases.streams.covered.gram[rows_of(server)[stream]]
         ratios += list((sent.gram - exact)[np.triu_indices(3, k=1)] / np.sqrt(noise))
     assert len(ratios) >= 9
     assert 0.2 < np.mean(np.square(ratios)) < 4.0
@@ -135,12 +143,16 @@ def test_without_noise_a_digest_would_be_exact() -> None:
     """The test above would notice: a source without noise leaves nothing between sent and observed."""
     policy, environment = started("cdp-fclub-plus")
     for server in policy.servers.values():
-        server.releases.source = Still()
+        server.exchange.releases.source = Still()
     play(policy, environment)
     for number, server in policy.servers.items():
-        known = [s for (owner, _), (s, *_) in policy.hub.known.items() if owner == number]
+        known = [
+            s for (owner, _), (s, *_) in policy.federation.hub.exchange.known.items() if owner == number
+        ]
         total = sum((s.gram for s in known), np.zeros((4, 4)))
-        np.testing.assert_allclose(total, server.releases.streams.covered.gram.sum(0), atol=1e-9)
+        np.testing.assert_allclose(
+            total, server.exchange.releases.streams.covered.gram.sum(0), atol=1e-9
+        )
 
 
 @pytest.mark.parametrize("level", ["cdp", "transcript"])
@@ -150,13 +162,13 @@ def test_no_raw_observation_is_in_any_byte(level: str) -> None:
     secrets: set[bytes] = set()
     for _ in range(ROUNDS):
         ((_, _, x, y),) = play(policy, environment, 1)
-        users = policy.pack().users
+        users = policy.compiled.pack().users
         square = np.outer(x, x)[:-1]
         sums = np.concatenate([users.gram[:, :-1].ravel(), users.moment.ravel()])
         numbers = np.concatenate([x, square.ravel(), y * x, (y - 0.5) * x, sums]).astype("<f8")
         secrets |= {value.tobytes() for value in numbers if value not in (0.0, x[-1])}
     assert len(digests(policy)) > 10
-    for sent in policy.link.sent:
+    for sent in policy.federation.link.sent:
         words = {sent.data[i : i + 8] for i in range(len(sent.data) - 7)}
         assert not words & secrets
 
@@ -165,14 +177,16 @@ def test_no_raw_observation_is_in_any_byte(level: str) -> None:
 def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
     """Two federations whose users have other numbers, and the same visits, send the same bytes."""
     policy, environment = started(name)
-    renamed = fclub.make_policy(name, **quick(name))
+    renamed: Any = fclub.make_policy(name, **quick(name))
     number = np.argsort(environment.server_of, kind="stable").argsort()
     renamed.start(environment.problem, np.sort(environment.server_of), seed=2)
     for user, _, x, reward in play(policy, environment):
         renamed.update(int(number[user]), x, reward)
-    assert [s.data for s in policy.link.sent] == [s.data for s in renamed.link.sent]
-    kinds = {type(s.message) for s in policy.link.sent}
-    exact = {m.TypeDigest, m.TypeNews}
+    assert [s.data for s in policy.federation.link.sent] == [
+        s.data for s in renamed.federation.link.sent
+    ]
+    kinds = {type(s.message) for s in policy.federation.link.sent}
+    exact = {rounds.TypeDigest, rounds.TypeNews}
     assert kinds == {PhaseStart} | (exact if name == "fclub-plus" else {m.Digest, m.Shares})
 
 
@@ -182,7 +196,7 @@ def test_only_news_is_sent() -> None:
     play(policy, environment)
     told: set[tuple[object, ...]] = set()
     entries: list[tuple[object, ...]]
-    for sent in policy.link.sent:
+    for sent in policy.federation.link.sent:
         match sent.message:
             case m.Digest(news=news):
                 entries = [(sent.server, entry.cluster, entry.statistics) for entry in news]
@@ -192,19 +206,21 @@ def test_only_news_is_sent() -> None:
                 entries = []
         assert told.isdisjoint(entries)
         told.update(entries)
-    starts = sum(isinstance(s.message, PhaseStart) for s in policy.link.sent)
+    starts = sum(isinstance(s.message, PhaseStart) for s in policy.federation.link.sent)
     assert len(digests(policy)) < starts
-    policy.hub.begin_phase(98)
-    before = len(policy.link.sent)
-    policy.hub.begin_phase(99)
-    assert len(policy.link.sent) == before + 3, "three servers were asked and had nothing to say"
+    policy.federation.hub.begin_phase(98)
+    before = len(policy.federation.link.sent)
+    policy.federation.hub.begin_phase(99)
+    assert len(policy.federation.link.sent) == before + 3, (
+        "three servers were asked and had nothing to say"
+    )
 
 
 @pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
 def test_a_server_that_does_not_share_says_nothing(name: str) -> None:
     policy, environment = started(name, share=False)
     play(policy, environment, 100)
-    assert {type(s.message) for s in policy.link.sent} == {PhaseStart}
+    assert {type(s.message) for s in policy.federation.link.sent} == {PhaseStart}
     assert len(policy.labels_) == 9
 
 
@@ -242,31 +258,31 @@ ONE = write_id(77)
 def test_a_bad_digest_is_refused_and_changes_nothing(message: Message) -> None:
     policy, environment = started("cdp-fclub-plus")
     play(policy, environment, 60)
-    before = snapshot(policy.hub)
+    before = snapshot(policy.federation.hub)
     with pytest.raises(InvalidMessage):
-        policy.hub.receive(0, message)
-    assert snapshot(policy.hub) == before
+        policy.federation.hub.receive(0, message)
+    assert snapshot(policy.federation.hub) == before
 
 
 def test_a_digest_without_clusters_is_answered_by_silence() -> None:
     policy, _ = started("cdp-fclub-plus")
-    policy.hub.receive(0, m.Digest(1, (), ()))
-    policy.link.sent.clear()
-    policy.hub.begin_phase(2)
-    assert {type(s.message) for s in policy.link.sent} == {PhaseStart}
+    policy.federation.hub.receive(0, m.Digest(1, (), ()))
+    policy.federation.link.sent.clear()
+    policy.federation.hub.begin_phase(2)
+    assert {type(s.message) for s in policy.federation.link.sent} == {PhaseStart}
 
 
 def test_a_server_that_nobody_knows_is_refused() -> None:
     policy, _ = started("cdp-fclub-plus")
     with pytest.raises(InvalidMessage, match="server 9"):
-        policy.hub.receive(9, m.Digest(1, (), ()))
+        policy.federation.hub.receive(9, m.Digest(1, (), ()))
 
 
 @pytest.mark.parametrize(
     "message",
     [
         m.Digest(3, (), ()),
-        m.TypeNews(3, 0, 1, 0, (0,), (0,), (), b"", b"", b""),
+        rounds.TypeNews(3, 0, 1, 0, (0,), (0,), (), b"", b"", b""),
         m.Shares(3, 1, (1234,), ()),
         m.Shares(3, -1, (), ()),
         m.Shares(3, 1, (77,), (m.Share(77, data(3), 0.0),)),
@@ -323,8 +339,8 @@ def world(level: str, flipped: bool) -> World:
         estimates.append(policy.theta_)
         if t == TAU:
             server, row = policy._locate(user)
-            step = server.releases.streams.steps[row]
-        if t > TAU and release is None and server.releases.streams.steps[row] > step:
+            step = server.exchange.releases.streams.steps[row]
+        if t > TAU and release is None and server.exchange.releases.streams.steps[row] > step:
             release = t
     assert release is not None
     assert release > TAU + 5
@@ -349,9 +365,12 @@ def test_transcript_messages_before_the_release_are_the_same_for_fixed_observati
             policy.update(user, x, reward if t == 120 else y)
             if t == 120:
                 server, row = policy._locate(user)
-                step, same = int(server.releases.streams.steps[row]), len(policy.link.sent)
-            elif t > 120 and server.releases.streams.steps[row] == step:
-                same = len(policy.link.sent)
+                step, same = (
+                    int(server.exchange.releases.streams.steps[row]),
+                    len(policy.federation.link.sent),
+                )
+            elif t > 120 and server.exchange.releases.streams.steps[row] == step:
+                same = len(policy.federation.link.sent)
         policies.append((policy, same))
     (first, same), (second, also) = policies
     assert same == also < len(first.link.sent)
@@ -380,10 +399,10 @@ def test_the_printed_policy_cannot_claim_more_than_cdp() -> None:
 
 def test_the_spent_budget_is_the_claimed_one_once_something_was_released() -> None:
     policy, environment = started("cdp-fclub-plus")
-    assert policy.ledger is not None
-    assert policy.ledger.mu == 0.0
+    assert policy.federation.ledger is not None
+    assert policy.federation.ledger.mu == 0.0
     play(policy, environment)
-    assert policy.ledger.spent(1e-5) == pytest.approx(1.0)
+    assert policy.federation.ledger.spent(1e-5) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
@@ -418,4 +437,4 @@ def test_squared_rewards_are_kept() -> None:
     for user in range(9):
         server, row = policy._locate(user)
         mine = [(y - 0.5) ** 2 for other, _, _, y in history if other == user]
-        assert server.people.crowd.squares[row] == pytest.approx(sum(mine))
+        assert server.learner.people.crowd.squares[row] == pytest.approx(sum(mine))

@@ -5,18 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.random import SeedSequence
+from tests.parts import is_a, present
 
 import fclub
 from fclub.core.lattice import STEP, snap
 from fclub.core.statistics import Statistics
 from fclub.errors import InvalidMessage
 from fclub.privacy.noise import NoNoise
-from fclub.protocol.exchanges.streams import Sums
+from fclub.protocol.exchanges.streams import StreamGlobal, StreamLocal, Sums
 from fclub.protocol.families import make_family
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Place, Shape
+from fclub.protocol.learners.pooled import Pooled
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, write_id, write_statistics
-from fclub.protocol.seam import Place, Shape
+from fclub.protocol.rows.pooled import PooledFamily
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 DIM, HALF = 3, float(np.sqrt(0.5))
 SOON: dict[str, float | str] = {"first_release": 5, "release_ratio": 1.5}
@@ -39,6 +43,14 @@ def federation(users: int = 4, **parameters: float | str) -> Federation:
     return Federation(family, np.arange(users), first, SeedSequence(1), seeded=True, link=link)
 
 
+def stream(local: object) -> StreamLocal:
+    return is_a(StreamLocal, is_a(LocalServer, local).exchange)
+
+
+def collector(hub: object) -> StreamGlobal:
+    return is_a(StreamGlobal, is_a(GlobalServer, hub).exchange)
+
+
 def play(running: Federation, rounds: int, who: int | None = None) -> list[tuple[int, Statistics]]:
     """The observations by server, centred; all by user `who` of each server, or by any."""
     rng, seen = np.random.default_rng(2), []
@@ -56,17 +68,17 @@ def play(running: Federation, rounds: int, who: int | None = None) -> list[tuple
 def test_every_observation_is_in_one_release_of_its_server() -> None:
     running = federation()
     for local in running.servers.values():
-        local.exchange.releases.source = NoNoise()
+        stream(local).releases.source = NoNoise()
     seen = play(running, 200)
     for server, local in running.servers.items():
         own = [one for owner, one in seen if owner == server]
         released = running.hub.released_by(server)
         assert 0 < released == len(own) - local.waiting
         total = sum(own[:released], Statistics.zeros(DIM))
-        known = running.hub.exchange.known[server].statistics
+        known = collector(running.hub).known[server].statistics
         np.testing.assert_allclose(known.gram, total.gram, rtol=0.0, atol=16 * STEP)
         np.testing.assert_allclose(known.moment, total.moment, rtol=0.0, atol=16 * STEP)
-        news = running.servers[1 - server].learner.news
+        news = is_a(Pooled, is_a(LocalServer, running.servers[1 - server]).learner).news
         assert news.servers == 1
         np.testing.assert_array_equal(news.others.statistics.moment, known.moment)
 
@@ -75,9 +87,13 @@ def test_who_among_a_servers_users_it_was_decides_nothing_that_is_sent() -> None
     mixed, one = federation(), federation()
     play(mixed, 120)
     play(one, 120, who=0)
-    assert len(mixed.link.sent) > 6
-    assert mixed.link.sent == one.link.sent
-    assert mixed.ledger.mu == one.ledger.mu <= mixed.family.plan.mu * (1 + 1e-9)
+    assert len(is_a(Recording, mixed.link).sent) > 6
+    assert is_a(Recording, mixed.link).sent == is_a(Recording, one.link).sent
+    assert (
+        present(mixed.ledger).mu
+        == present(one.ledger).mu
+        <= is_a(PooledFamily, mixed.family).plan.mu * (1 + 1e-9)
+    )
 
 
 def test_at_level_interactive_nobody_is_served_from_raw_data() -> None:
@@ -88,14 +104,17 @@ def test_at_level_interactive_nobody_is_served_from_raw_data() -> None:
         before = server.theta.copy()
         server.observe(0, np.array([0.4, 0.1, HALF]), 1.0)
         assert (not np.array_equal(before, server.theta)) == moves
-        assert running.ledger.summary()["notion"] == level
+        assert present(running.ledger).summary()["notion"] == level
 
 
 def test_sums_that_cannot_be_are_refused() -> None:
     running = federation()
     play(running, 120)
-    hub, (known, noise) = running.hub, running.hub.exchange.known[0]
-    cluster, before = write_id(0), dict(hub.exchange.known)
+    hub, (known, noise) = (
+        running.hub,
+        collector(running.hub).known[0],
+    )
+    cluster, before = write_id(0), dict(collector(hub).known)
     fewer = Statistics(known.gram, known.moment, known.count - 1)
     for statistics, stated in ((fewer, noise), (known, 0.0), (known, 1e9)):
         with pytest.raises(InvalidMessage):
@@ -106,7 +125,7 @@ def test_sums_that_cannot_be_are_refused() -> None:
         running.servers[0].receive(Sums(cluster, write_statistics(known), noise))
     with pytest.raises(InvalidMessage, match="does not take"):
         hub.receive(0, PhaseStart(3))
-    assert hub.exchange.known == before
+    assert collector(hub).known == before
 
 
 def test_one_vector_for_all_is_learned_together() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.random import SeedSequence
+from tests.parts import is_a
 
 from fclub.core.population.filter import svec
 from fclub.core.population.model import Population
@@ -26,13 +27,16 @@ from fclub.protocol.exchanges.slots import (
     write_whole,
 )
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces import learner as interface
 from fclub.protocol.interfaces.exchange import Beginning, Moment
+from fclub.protocol.interfaces.family import Place, Shape
+from fclub.protocol.interfaces.overview import NOTHING, TIME
+from fclub.protocol.learners.people import Crowd
 from fclub.protocol.learners.population import PopulationLearner
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, encode
-from fclub.protocol.plus.private import PrivatePlusConstants
 from fclub.protocol.rows.population import PopulationFamily
-from fclub.protocol.seam import NOTHING, TIME, Place, Shape
+from fclub.protocol.rows.private import PrivatePlusConstants
 
 DIM, HALF, SERVERS, EACH = 3, float(np.sqrt(0.5)), 4, 5
 USERS = SERVERS * EACH
@@ -218,17 +222,21 @@ def test_what_is_shown_of_a_population() -> None:
     assert local.due(Moment(1e9, 0.0)) is None, "the simulation's clock is its own"
     local.go_on()
     empty = PopulationLearner(
-        family().users(0).users, family().model, family().domain, pooled=True, exploration=1.0
+        is_a(Crowd, family().users(0)).users,
+        family().model,
+        family().domain,
+        pooled=True,
+        exploration=1.0,
     )
     assert empty.overview() == []
 
 
 def test_estimates_are_of_rewards_as_they_are() -> None:
     made = family()
-    learner = PopulationLearner(made.users(1).users, made.model, made.domain, True, 1.0)
+    learner = PopulationLearner(is_a(Crowd, made.users(1)).users, made.model, made.domain, True, 1.0)
     assert learner.theta()[0] @ np.array([0.0, 0.0, HALF]) == pytest.approx(0.5)
     plain = PopulationFamily(PrivatePlusConstants(), Shape(DIM, 1, None, 1, 1))
-    bare = PopulationLearner(plain.users(1).users, plain.model, plain.domain, True, 1.0)
+    bare = PopulationLearner(is_a(Crowd, plain.users(1)).users, plain.model, plain.domain, True, 1.0)
     assert not bare.theta().any()
 
 
@@ -256,8 +264,9 @@ def test_rewards_are_replaced_and_users_forgotten_and_added(level: str) -> None:
     assert local.recommend(EACH, np.array([[-0.4, 0.0, HALF], x])) in (0, 1)
 
 
-def test_in_parts_a_slot_has_the_same_sums() -> None:
+def test_in_parts_a_slot_has_the_same_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = []
+    monkeypatch.setattr(interface, "PART", 2)
     for parts in (False, True):
         running, link = federation()
         without_noise(running)
@@ -269,8 +278,6 @@ def test_in_parts_a_slot_has_the_same_sums() -> None:
         local = running.servers[0]
         local.receive(PhaseStart(1))
         while local.busy:
-            for job in local.jobs:
-                job.most = 2
             local.part()()
         sums.append(link.sent[0])
     assert sums[0] == sums[1]
@@ -494,10 +501,10 @@ def test_slots_are_due_by_the_clock_alone() -> None:
     assert (local.outlook.what, local.outlook.at) == (TIME, FIRST)
     assert local.due() is None, "no visit leads to a release"
     assert at(local, FIRST) == 1
-    assert [one.slot for one in link.sent] == [0]
+    assert [is_a(Release, one).slot for one in link.sent] == [0]
     assert at(local, FIRST + 50.0) == 0
     assert at(local, THIRD + 99.0) == 2, "the second slot is left out, the third is made"
-    assert [one.slot for one in link.sent] == [0, 2]
+    assert [is_a(Release, one).slot for one in link.sent] == [0, 2]
     assert local.exchange.ledger.streams["0"].sequence == 2, "what is left out costs nothing"
     assert local.outlook.at is None
     with pytest.raises(InvalidMessage, match="does not take a PhaseStart"):
@@ -514,7 +521,7 @@ def test_a_slot_whose_window_is_over_is_never_made_up_for() -> None:
     assert at(local, SECOND + 100.0) == 1
     local.go_on()
     assert at(local, SECOND + 100.0) == 0
-    assert [one.slot for one in link.sent] == [0]
+    assert [is_a(Release, one).slot for one in link.sent] == [0]
 
 
 def test_a_process_leaves_slots_before_its_own_beginning_alone_and_charges_them() -> None:
@@ -525,7 +532,7 @@ def test_a_process_leaves_slots_before_its_own_beginning_alone_and_charges_them(
     assert local.exchange.ledger.streams["0"].sequence == 2, "a copy may have used both"
     assert at(local, SECOND, began) == 0
     assert at(local, THIRD, began) == 1
-    assert [one.slot for one in link.sent] == [2]
+    assert [is_a(Release, one).slot for one in link.sent] == [2]
     assert local.used == 3
 
 
@@ -547,7 +554,7 @@ def test_what_was_being_computed_is_void_in_another_process_or_after_its_window(
         assert (streams["0"].sequence if streams else 0) == paid
         while local.busy:
             local.part()()
-        assert [one.slot for one in link.sent] == [0]
+        assert [is_a(Release, one).slot for one in link.sent] == [0]
 
 
 def test_an_older_store_pays_for_what_the_global_server_has_heard() -> None:
@@ -556,7 +563,7 @@ def test_an_older_store_pays_for_what_the_global_server_has_heard() -> None:
     assert local.exchange.ledger.streams["0"].sequence == 2
     assert at(local, SECOND) == 0
     assert at(local, THIRD) == 1
-    assert [one.slot for one in link.sent] == [2]
+    assert [is_a(Release, one).slot for one in link.sent] == [2]
     local.begin(Beginning(used=10**6))
     assert local.used == 3
 
@@ -637,7 +644,8 @@ def test_a_cohort_s_sum_is_learned_and_told() -> None:
     link.to_local = lambda server, message: told.append(message)  # type: ignore[method-assign]
     server: Any = made.global_server([0, 1], link)
     server.exchange.summed(0, 5, 100, whole(7))
-    assert [(one.servers, one.share) for one in told] == [(5, 100), (5, 100)]
+    sums = [is_a(Released, one) for one in told]
+    assert [(one.servers, one.share) for one in sums] == [(5, 100), (5, 100)]
     assert server.phase == 1
     arrays, values = server.state()
     again: Any = made.global_server([0, 1], link)

@@ -11,8 +11,8 @@ from tests.protocol.alone import USERS, Alone
 
 from fclub.errors import InvalidMessage
 from fclub.protocol.exchanges.clusters import Report
+from fclub.protocol.interfaces.exchange import Beginning
 from fclub.protocol.messages import PhaseStart
-from fclub.protocol.seam import Beginning
 
 KINDS: dict[str, dict[str, Any]] = {"fclub-dc": {}, "cdp-fclub-dc": {}, "homo": {}}
 

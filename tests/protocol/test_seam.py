@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.random import SeedSequence
+from tests.parts import present
 
 from fclub.core.types import Floats, Matrix
 from fclub.errors import CannotForget, CannotReplace, InvalidMessage, UnknownName
@@ -15,9 +17,11 @@ from fclub.parameters import Parameter
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Family, Place, Shape
+from fclub.protocol.interfaces.learner import Bound
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart, encode
-from fclub.protocol.seam import Bound, Family, GlobalServer, LocalServer, Place, Shape
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 DIM, HALF = 3, float(np.sqrt(0.5))
 SHAPE = Shape(DIM, clusters=8, constant=HALF)
@@ -56,6 +60,7 @@ class Live:
             place = Place(str(number), self.link.uplink(number), source, self.ledger, rng)
             self.locals.append(self.family.local_server(place, self.family.users(0), live=True))
         self.hub: GlobalServer = self.family.global_server([], self.link)
+        self.servers: list[LocalServer | GlobalServer] = [*self.locals, self.hub]
         self.link.connect(self.hub, dict(enumerate(self.locals)))
         self.hub.invite(2)
 
@@ -94,7 +99,10 @@ def test_live_servers_are_served_learn_and_share(name: str) -> None:
     assert live.hub.servers == [0, 1]
     assert live.hub.reported == sum(group.observations for group in live.hub.overview()) > 0
     known = {member for group in live.hub.overview() for member in group.members}
-    assert known == {(n, cluster) for n, server in enumerate(live.locals) for cluster in server.ids}
+    for number, server in enumerate(live.locals):
+        exchange: Any = server.exchange
+        told = server.ids or exchange.told  # of users, or of their streams
+        assert {k for owner, k in known if owner == number} == set(told)
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -102,15 +110,15 @@ def test_what_was_saved_goes_on_alike(name: str) -> None:
     first, second = Live(name), Live(name)
     first.visit(60)
     second.visit(30)
-    for old, new in zip([*first.locals, first.hub], [*second.locals, second.hub], strict=True):
+    for old, new in zip(first.servers, second.servers, strict=True):
         arrays, values = old.state()
         new.restore(deepcopy(arrays), json.loads(json.dumps(values)))
     if first.ledger is not None:
-        second.ledger.restore(first.ledger.events)
+        present(second.ledger).restore(first.ledger.events)
     for ours, theirs in zip(first.noise, second.noise, strict=True):
         theirs.bit_generator.state = ours.bit_generator.state
     assert first.visit(60, seed=1) == second.visit(60, seed=1)
-    for old, new in zip([*first.locals, first.hub], [*second.locals, second.hub], strict=True):
+    for old, new in zip(first.servers, second.servers, strict=True):
         (arrays, values), (others, same) = old.state(), new.state()
         assert json.dumps(values) == json.dumps(same)
         assert arrays.keys() == others.keys()
@@ -251,7 +259,7 @@ def test_only_private_families_have_books_and_a_price(name: str) -> None:
     streams = [server.streams() for server in live.locals]
     assert all(streams) == any(streams) == private
     if live.ledger is not None:
-        price = live.family.price()
+        price = present(live.family.price())
         for one in (stream for found in streams for stream in found.values()):
             assert 0.0 < one.mu <= price.stream * (1 + 1e-9)
         assert live.ledger.mu >= max(one.mu for found in streams for one in found.values())

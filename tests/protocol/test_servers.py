@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from tests.parts import edges, is_a, merger, present, sender
 
 import fclub
 from fclub.core.paper.ucb import make_rules, ridge_bounds, tree_bounds
@@ -58,7 +59,7 @@ def step(policy: FederatedPolicy, environment: fclub.Environment) -> tuple[np.nd
 def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
     """Two federations whose users have other numbers, and the same visits, send the same bytes."""
     policy, environment = started(name, **eager(name, 0.6))
-    renamed = fclub.make_policy(name, **eager(name, 0.6))
+    renamed: Any = fclub.make_policy(name, **eager(name, 0.6))
     number = np.argsort(environment.server_of, kind="stable").argsort()
     assert np.any(number != np.arange(9))
     renamed.start(environment.problem, np.sort(environment.server_of), seed=2)
@@ -68,9 +69,9 @@ def test_messages_do_not_depend_on_who_the_users_are(name: str) -> None:
         reward = environment.feedback(index).reward
         policy.update(user, items[index], reward)
         renamed.update(int(number[user]), items[index], reward)
-    sent = [(s.upwards, s.server, s.data) for s in policy.link.sent]
-    assert sent == [(s.upwards, s.server, s.data) for s in renamed.link.sent]
-    kinds = {type(s.message) for s in policy.link.sent}
+    sent = [(s.upwards, s.server, s.data) for s in policy.federation.link.sent]
+    assert sent == [(s.upwards, s.server, s.data) for s in renamed.federation.link.sent]
+    kinds = {type(s.message) for s in policy.federation.link.sent}
     assert kinds == {m.Upload, m.Download, PhaseStart, m.Report, m.Plan}
 
 
@@ -84,7 +85,7 @@ def test_no_raw_observation_is_in_any_byte() -> None:
         numbers = np.concatenate([x, np.outer(x, x).ravel(), y * x])
         secrets |= {value.tobytes() for value in numbers.astype("<f8") if value != 0.0}
     assert len(secrets) > 500
-    for sent in policy.link.sent:
+    for sent in policy.federation.link.sent:
         assert not any(secret in sent.data for secret in secrets)
 
 
@@ -105,7 +106,7 @@ def test_ids_change_exactly_when_the_membership_does(name: str) -> None:
         assert len(known) > 3, "no cluster was ever split"
     mentioned = {
         (s.server, read_id(entry.cluster))
-        for s in policy.link.sent
+        for s in policy.federation.link.sent
         if isinstance(s.message, m.Report)
         for entry in s.message.clusters
     }
@@ -138,7 +139,7 @@ def test_the_noise_is_in_what_is_sent(epsilon: float) -> None:
     received: dict[int, Statistics] = {}
     leaves = dict.fromkeys(range(3), 1)
     for _ in range(300):
-        for sent in policy.link.sent:
+        for sent in policy.federation.link.sent:
             own = policy.servers[sent.server].learner.users
             if isinstance(sent.message, m.Report):
                 (entry,) = sent.message.clusters
@@ -153,7 +154,7 @@ def test_the_noise_is_in_what_is_sent(epsilon: float) -> None:
                 std = rules.noise_std * np.sqrt(leaves[sent.server].bit_count())
                 gram, moment = total.gram - own.gram.sum(0), total.moment - own.moment.sum(0)
                 assert is_standard_normal(whitened(gram, moment, std))
-        policy.link.sent.clear()
+        policy.federation.link.sent.clear()
         step(policy, environment)
     assert is_standard_normal(reports)
     assert not is_standard_normal(list(np.multiply(reports, rules.noise_std)))
@@ -171,7 +172,7 @@ def test_statistics_that_are_indefinite_are_reported() -> None:
     with pytest.raises(NumericalError, match="indefinite"):
         policy.recommend(0, np.eye(4))
     with pytest.raises(NumericalError, match="indefinite"):
-        policy.unpack(policy.pack())
+        policy.compiled.unpack(policy.compiled.pack())
 
 
 def make_pair(
@@ -215,7 +216,7 @@ def test_a_bad_plan_is_refused_and_a_good_one_can_still_come(statistics: bytes) 
     local, hub = make_pair()
     hub.begin_phase(1)
     good = write_statistics(Statistics(np.eye(2), np.zeros(2), 0))
-    local.exchange.link = type("Silent", (), {"to_global": lambda *_: None})()
+    sender(local).link = type("Silent", (), {"to_global": lambda *_: None})()
     local.receive(PhaseStart(2))
     number = write_id(local.ids[0])
     for bad in (
@@ -225,18 +226,18 @@ def test_a_bad_plan_is_refused_and_a_good_one_can_still_come(statistics: bytes) 
     ):
         with pytest.raises(InvalidMessage):
             local.receive(bad)
-        assert local.exchange.staged is not None
+        assert sender(local).staged is not None
     local.receive(m.Plan(2, True, (m.ClusterPlan(number, good, 1, 0),)))
-    assert local.exchange.staged is None
+    assert sender(local).staged is None
 
 
 def test_a_plan_nobody_asked_for_is_void() -> None:
     local, hub = make_pair()
     hub.begin_phase(1)
-    before = local.learner.clusters.gram.copy()
+    before = edges(local).clusters.gram.copy()
     data = write_statistics(Statistics(7 * np.eye(2), np.zeros(2), 9))
     local.receive(m.Plan(1, True, (m.ClusterPlan(write_id(0), data, 1, 0),)))
-    np.testing.assert_array_equal(local.learner.clusters.gram, before)
+    np.testing.assert_array_equal(edges(local).clusters.gram, before)
 
 
 def test_an_upload_that_takes_away_is_refused() -> None:
@@ -250,9 +251,9 @@ def test_an_upload_that_takes_away_is_refused() -> None:
 def test_a_download_for_a_cluster_that_is_gone_is_dropped() -> None:
     local, hub = make_pair()
     hub.begin_phase(1)
-    before = local.learner.clusters.gram.copy()
+    before = edges(local).clusters.gram.copy()
     local.receive(m.Download(write_id(99), write_statistics(Statistics(np.eye(2), np.ones(2), 3))))
-    np.testing.assert_array_equal(local.learner.clusters.gram, before)
+    np.testing.assert_array_equal(edges(local).clusters.gram, before)
 
 
 class _SlowLink(InProcessLink):
@@ -274,21 +275,24 @@ class _SlowLink(InProcessLink):
             self.from_local(0, message)
 
 
+def slow(hub: GlobalServer) -> _SlowLink:
+    return is_a(_SlowLink, merger(hub).link)
+
+
 def wait_for_a_plan(detector: OneCluster, rows: tuple[int, ...], private: bool = False) -> LocalServer:
     """Observations while the report is on its way; then the plan comes."""
     local, hub = make_pair(_SlowLink(m.decode), private)
     hub.begin_phase(1)
-    local.learner.detector = detector
-    hub.exchange.link.waiting = []
+    edges(local).detector = detector
+    slow(hub).waiting = []
     hub.begin_phase(2)
     for row in rows:
         local.observe(row, np.array([1.0, 0.0]), 1.0)
-    assert [type(message) for message in hub.exchange.link.waiting] == [m.Report], (
-        "uploads wait for the plan"
-    )
-    hub.exchange.link.let_through()
-    assert local.exchange.staged is None
-    held_by_all = hub.reported + int(local.learner.clusters.buffer_count.sum())
+    kinds = [type(message) for message in present(slow(hub).waiting)]
+    assert kinds == [m.Report], "uploads wait for the plan"
+    slow(hub).let_through()
+    assert sender(local).staged is None
+    held_by_all = hub.reported + int(edges(local).clusters.buffer_count.sum())
     assert held_by_all == int(local.learner.users.counts.sum()) == len(rows)
     return local
 
@@ -296,27 +300,27 @@ def wait_for_a_plan(detector: OneCluster, rows: tuple[int, ...], private: bool =
 def test_a_server_that_waits_for_a_plan_holds_its_uploads_when_both_sides_agree_again() -> None:
     local, hub = make_pair(_SlowLink(m.decode))
     hub.begin_phase(1)
-    hub.exchange.link.waiting = []
+    slow(hub).waiting = []
     hub.begin_phase(2)
     local.observe(0, np.array([1.0, 0.0]), 1.0)
     local.pause()
     local.go_on()
-    assert [type(message) for message in hub.exchange.link.waiting] == [m.Report]
-    assert len(local.exchange.held) == 1
+    assert [type(message) for message in present(slow(hub).waiting)] == [m.Report]
+    assert len(sender(local).held) == 1
 
 
 def test_observations_before_a_new_plan_enter_its_buffers() -> None:
     local = wait_for_a_plan(_Apart(), (0, 1, 1))
-    assert local.learner.clusters.buffer_count.tolist() == [1, 2]
-    assert local.learner.clusters.counts.tolist() == [0, 0]
-    np.testing.assert_allclose(local.learner.clusters.buffer_moment[:, 0], [1, 2])
+    assert edges(local).clusters.buffer_count.tolist() == [1, 2]
+    assert edges(local).clusters.counts.tolist() == [0, 0]
+    np.testing.assert_allclose(edges(local).clusters.buffer_moment[:, 0], [1, 2])
 
 
 @pytest.mark.parametrize("private", [False, True])
 def test_observations_before_an_unchanged_plan_are_uploaded_after_it(private: bool) -> None:
     local = wait_for_a_plan(OneCluster(), (0, 1, 1), private)
-    assert local.learner.clusters.counts.tolist() == [3]
-    assert local.exchange.link.link.communications.uploads > 0
+    assert edges(local).clusters.counts.tolist() == [3]
+    assert edges(local).clusters.buffer_count.sum() < 3
 
 
 def test_a_report_after_a_newcomer_has_another_id() -> None:
@@ -344,13 +348,13 @@ def test_a_newcomer_between_report_and_plan_is_in_the_next_report() -> None:
     hub.begin_phase(1)
     local.observe(0, np.array([1.0, 0.0]), 1.0)
     local.add_user()
-    hub.exchange.link.waiting = []
+    slow(hub).waiting = []
     hub.begin_phase(2)
     local.observe(local.add_user(), np.array([1.0, 0.0]), 1.0)
-    hub.exchange.link.let_through()
+    slow(hub).let_through()
     (reported,) = local.ids
-    assert local.learner.cluster_of.tolist() == [0, 0, 0, 0]
-    assert local.learner.clusters.buffer_count.tolist() == [1]
+    assert edges(local).cluster_of.tolist() == [0, 0, 0, 0]
+    assert edges(local).clusters.buffer_count.tolist() == [1]
     hub.begin_phase(3)
     assert local.ids != [reported]
     assert hub.reported == 2
@@ -361,15 +365,15 @@ def test_what_is_held_is_bounded(private: bool) -> None:
     """Exact uploads are held as a sum; noisy ones stay apart, and a tree has only so many."""
     local, hub = make_pair(_SlowLink(m.decode), private)
     hub.begin_phase(1)
-    hub.exchange.link.waiting = []
+    slow(hub).waiting = []
     hub.begin_phase(2)
     for _ in range(1_000):
         local.observe(0, np.array([1.0, 0.0]), 1.0)
-    most = local.exchange.rules.uploads if private else 1
-    assert 1 <= len(local.exchange.held) <= most
-    hub.exchange.link.let_through()
-    assert (local.exchange.held, local.exchange.staged) == ([], None)
-    assert hub.reported + local.learner.clusters.buffer_count.sum() == 1_000
+    most = sender(local).rules.uploads if private else 1
+    assert 1 <= len(sender(local).held) <= most
+    slow(hub).let_through()
+    assert (sender(local).held, sender(local).staged) == ([], None)
+    assert hub.reported + edges(local).clusters.buffer_count.sum() == 1_000
 
 
 class _Apart(OneCluster):

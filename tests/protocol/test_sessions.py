@@ -12,14 +12,15 @@ import pytest
 from fclub.core.types import Vector
 from fclub.errors import InvalidMessage
 from fclub.privacy.noise import NoNoise, SeededNoise
+from fclub.protocol.exchanges.rounds import TypeNews, read_told
 from fclub.protocol.exchanges.streams import Others
+from fclub.protocol.exchanges.user_streams import FROZEN, Digest, Shares
 from fclub.protocol.families import FAMILIES, make_family
+from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, write_id
-from fclub.protocol.plus.event_global import FROZEN
-from fclub.protocol.plus.messages import Digest, Shares
-from fclub.protocol.plus.split_messages import TypeNews, read_told
-from fclub.protocol.seam import Beginning, GlobalServer, LocalServer, Place, Shape
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 DIM, HALF = 3, float(np.sqrt(0.5))
 SOON = {"first_release": 4, "release_ratio": 1.5}

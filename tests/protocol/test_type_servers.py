@@ -6,32 +6,33 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.parts import federated
 from tests.protocol.two_kinds import DIM, HALF, check_saved, play, same_in_both_loops
 
 import fclub
 from fclub.config import Problem
+from fclub.core.plus.packed_sums import read_splits, write_splits
 from fclub.core.plus.split_sums import SplitSums
 from fclub.core.plus.type_sums import OWN_INFORMATION, PEOPLE, VISITS
 from fclub.environments.registry import make_environment
 from fclub.errors import InvalidMessage
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoNoise
-from fclub.protocol.families import make_family
-from fclub.protocol.link import InProcessLink
-from fclub.protocol.messages import PhaseStart, read_id
-from fclub.protocol.plus.messages import Digest, Shares, decode
-from fclub.protocol.plus.split_global import SplitGlobal
-from fclub.protocol.plus.split_hub import REMEMBERED, Change, Splitter
-from fclub.protocol.plus.split_local import SplitLocal
-from fclub.protocol.plus.split_messages import (
+from fclub.protocol.exchanges.rounds import (
+    RoundsGlobal,
     TypeDigest,
     TypeNews,
-    read_splits,
+    decode,
     read_told,
-    write_splits,
+    to_bytes,
 )
-from fclub.protocol.plus.type_messages import to_bytes
-from fclub.protocol.seam import Beginning, Place, Shape
+from fclub.protocol.exchanges.user_streams import Digest, Shares
+from fclub.protocol.families import make_family
+from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.interfaces.family import Place, Shape
+from fclub.protocol.learners.splitter import REMEMBERED, Change, Grouping, Splitter
+from fclub.protocol.link import InProcessLink
+from fclub.protocol.messages import PhaseStart, encode, read_id
 
 LIVE = {"types": 6, "ratio": 1.3}
 UNEQUAL = [0] * 30 + [1] * 4 + [2] * 30 + [3] * 5
@@ -42,6 +43,10 @@ def unequal(**parameters: Any) -> fclub.Policy:
     policy = make_policy("fclub-plus", types=6, **parameters)
     policy.start(Problem(len(UNEQUAL), 4, DIM, HALF), np.array(UNEQUAL), seed=3)
     return policy
+
+
+def servers(policy: fclub.Policy) -> list[Any]:
+    return [*federated(policy).servers.values()]
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -60,19 +65,21 @@ def test_a_saved_federation_goes_on_as_if_nothing_had_happened(tmp_path: Any, sh
 def test_two_kinds_of_users_are_found_by_all_servers() -> None:
     policy = unequal()
     play(policy, 3000)
-    hub = policy.hub
-    assert isinstance(hub, SplitGlobal)
-    first, *others = policy.servers.values()
-    assert hub.splitter.types >= 2
-    assert any(change.kind == "split" for change in hub.splitter.changes)
+    hub = federated(policy).federation.hub
+    assert isinstance(hub.exchange, RoundsGlobal)
+    first, *others = servers(policy)
+    assert hub.exchange.splitter.types >= 2
+    assert any(change.kind == "split" for change in hub.exchange.splitter.changes)
     for other in others:
-        assert other.types == first.types == tuple(hub.splitter.ids)
-        for mine, its in zip(first.beliefs, other.beliefs, strict=True):
+        assert (
+            other.learner.grouping.ids == first.learner.grouping.ids == tuple(hub.exchange.splitter.ids)
+        )
+        for mine, its in zip(first.learner.beliefs, other.learner.beliefs, strict=True):
             assert mine == pytest.approx(its, rel=1e-6, abs=1e-9)
     kinds = np.arange(len(UNEQUAL)) % 2
     alike = [np.bincount(kinds[policy.labels_ == k]).max() for k in np.unique(policy.labels_)]
     assert sum(alike) > 0.9 * len(UNEQUAL), "hardly a type has users of both kinds"
-    told = sum(round(s.sums.scalars[VISITS]) for s in policy.servers.values())
+    told = sum(round(s.learner.splits.sums.scalars[VISITS]) for s in servers(policy))
     assert hub.reported == told == sum(map(hub.released_by, range(4)))
     shown = hub.overview()
     assert sum(k.observations for k in shown) == pytest.approx(told, abs=6)
@@ -85,12 +92,12 @@ def test_two_kinds_of_users_are_found_by_all_servers() -> None:
 def test_a_server_alone_finds_them_as_well() -> None:
     policy = unequal(share=False)
     play(policy, 4000)
-    server = policy.servers[0]
-    assert len(server.types) >= 2
+    server = servers(policy)[0]
+    assert len(server.learner.grouping.ids) >= 2
     assert server.ids == []
     assert (server.group_of < 0).all()
-    assert policy.hub.reported == 0
-    assert policy.hub.overview() == []
+    assert federated(policy).federation.hub.reported == 0
+    assert federated(policy).federation.hub.overview() == []
 
 
 def test_what_is_sent_grows_with_types_not_with_users() -> None:
@@ -105,11 +112,11 @@ def test_what_is_sent_grows_with_types_not_with_users() -> None:
 def test_newcomers_are_served_from_what_is_known_of_all() -> None:
     policy = unequal()
     play(policy, 600)
-    server = policy.servers[0]
+    server = servers(policy)[0]
     row = server.add_user()
     assert row == 30
-    weights = np.exp(server.model.weights[0])
-    expected = weights[:-1] @ server.beliefs.centres + weights[-1] * server.beliefs.mean
+    weights = np.exp(server.learner.model.weights[0])
+    expected = weights[:-1] @ server.learner.beliefs.centres + weights[-1] * server.learner.beliefs.mean
     found = server.theta[row]
     found[-1] -= 0.5 / HALF
     assert found == pytest.approx(expected / weights.sum(), abs=1e-9)
@@ -138,7 +145,7 @@ def live(servers: int = 2, **parameters: Any) -> tuple[list[Any], Any, list[Any]
     return made, hub, [link]
 
 
-def visit(servers: list[SplitLocal], hub: Any, rounds: int, users: int, seed: int = 0) -> None:
+def visit(servers: list[Any], hub: Any, rounds: int, users: int, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     for t in range(rounds):
         server, row = servers[t % len(servers)], int(rng.integers(users))
@@ -158,15 +165,19 @@ def test_live_servers_come_to_agree() -> None:
     servers, hub, _ = live(3)
     visit(servers, hub, 3000, users=30)
     first, *others = servers
-    assert hub.splitter.types >= 2
+    assert hub.exchange.splitter.types >= 2
     for other in others:
-        assert other.beliefs.mean == pytest.approx(first.beliefs.mean, abs=0.1)
-        assert other.beliefs.covariance == pytest.approx(first.beliefs.covariance, abs=0.05)
-    told = [round(float(server.sums.scalars[VISITS])) for server in servers]
+        assert other.learner.beliefs.mean == pytest.approx(first.learner.beliefs.mean, abs=0.1)
+        assert other.learner.beliefs.covariance == pytest.approx(
+            first.learner.beliefs.covariance, abs=0.05
+        )
+    told = [round(float(server.learner.splits.sums.scalars[VISITS])) for server in servers]
     assert [hub.released_by(s) for s in range(3)] == told
     for server in servers:
-        assert server.sharing == 2
-        assert int(server.counts.sum()) == server.waiting + round(server.sums.scalars[VISITS])
+        assert server.learner.sharing == 2
+        assert int(server.counts.sum()) == server.waiting + round(
+            server.learner.splits.sums.scalars[VISITS]
+        )
         shown = server.overview()
         assert sum(kind.users for kind in shown) == len(server.counts)
         assert [kind.cluster for kind in shown] == server.ids
@@ -202,44 +213,49 @@ def test_a_server_goes_on_alone_while_nobody_answers() -> None:
     visit(servers, hub, 150, users=12)
     server = servers[0]
     links[0].connect(Deaf(), {})
-    before, known, types = deepcopy(server.beliefs), deepcopy(server.others), server.types
+    before, known, types = (
+        deepcopy(server.learner.beliefs),
+        deepcopy(server.learner.others),
+        server.learner.grouping.ids,
+    )
     visit(servers[:1], hub, 200, users=12, seed=2)
     assert server.unanswered
-    assert server.types == types, "types change for all servers, or for none"
-    assert not np.array_equal(server.beliefs.centres, before.centres)
-    assert all(np.array_equal(a, b) for a, b in zip(server.others, known, strict=True))
+    assert server.learner.grouping.ids == types, "types change for all servers, or for none"
+    assert not np.array_equal(server.learner.beliefs.centres, before.centres)
+    assert all(
+        np.array_equal(a, b) for a, b in zip(server.learner.others.sums, known.sums, strict=True)
+    )
 
 
-def test_sums_by_other_types_count_for_those_that_explain_them_best() -> None:
-    """A server that was away while types were split."""
+def test_a_server_that_was_away_while_types_were_split_takes_them_over() -> None:
     servers, hub, links = live()
     visit(servers, hub, 60, users=20)
     links[0].connect(hub, {0: servers[0]})
     visit(servers[:1], hub, 3000, users=20, seed=3)
-    types = hub.splitter.types
+    types = hub.exchange.splitter.types
     assert types > 1
     late = servers[1]
-    assert len(late.types) < types
+    assert len(late.learner.grouping.ids) < types
     links[0].connect(hub, dict(enumerate(servers)))
     visit(servers[1:], hub, 400, users=20, seed=5)
-    assert late.types == tuple(hub.splitter.ids)
-    total = hub.splitter.total.sums
+    assert late.learner.grouping.ids == tuple(hub.exchange.splitter.ids)
+    total = hub.exchange.splitter.total.sums
     assert total.users.sum() == pytest.approx(total.scalars[PEOPLE])
 
 
 def test_a_global_server_without_memory_takes_types_over() -> None:
     servers, hub, links = live()
     visit(servers, hub, 2000, users=20)
-    known = hub.splitter.ids
+    known = hub.exchange.splitter.ids
     assert len(known) > 1
     _, fresh, _ = live()
-    fresh.link = links[0]
+    fresh.exchange.link = links[0]
     links[0].connect(fresh, dict(enumerate(servers)))
     for server in servers:
         server.begin(Beginning(global_lost=True))
         fresh.advance()
-    assert set(known) & set(fresh.splitter.ids)
-    assert fresh.splitter.version >= hub.splitter.version
+    assert set(known) & set(fresh.exchange.splitter.ids)
+    assert fresh.exchange.splitter.version >= hub.exchange.splitter.version
     assert [fresh.released_by(s) for s in (0, 1)] == [int(s.counts.sum()) for s in servers]
 
 
@@ -263,10 +279,10 @@ def some_sums(types: int = 2, seed: int = 0) -> SplitSums:
     """Of a server that has users."""
     servers, hub, _ = live(1)
     visit(servers, hub, 150, users=12, seed=seed)
-    while len(servers[0].types) < types:
+    while len(servers[0].learner.grouping.ids) < types:
         seed += 1
         visit(servers, hub, 150, users=12, seed=seed)
-    return servers[0].splits
+    return servers[0].learner.splits
 
 
 def test_sums_survive_the_journey() -> None:
@@ -293,7 +309,7 @@ def broken(sums: SplitSums) -> list[SplitSums]:
     return [nan, negative, indefinite, more, fewer, row, crowd, uninformed, half, endless]
 
 
-def deaf_server() -> tuple[SplitLocal, Any]:
+def deaf_server() -> tuple[Any, Any]:
     """A server whose question is not answered."""
     servers, hub, links = live()
     visit(servers, hub, 300, users=12)
@@ -303,10 +319,17 @@ def deaf_server() -> tuple[SplitLocal, Any]:
     return servers[0], hub
 
 
-def answer(server: SplitLocal, **changes: Any) -> TypeNews:
+def answer(server: Any, **changes: Any) -> TypeNews:
     """What could be answered, but for the changes."""
-    shape = server.phase, server.step, 1, server.version, server.types, server.candidates
-    sums = to_bytes(write_splits(server.splits))
+    shape = (
+        server.exchange.phase,
+        server.exchange.step,
+        1,
+        server.learner.grouping.version,
+        server.learner.grouping.ids,
+        server.learner.grouping.candidates,
+    )
+    sums = to_bytes(write_splits(server.learner.splits))
     told: dict[str, Any] = {"fresh": (), "starts": b"", "own": b"", "sums": sums}
     names = "phase", "step", "servers", "version", "ids", "candidates"
     values: dict[str, Any] = dict(zip(names, shape, strict=True))
@@ -331,17 +354,19 @@ def test_impossible_sums_are_refused_and_change_nothing(which: int) -> None:
 
 def test_messages_that_do_not_fit_are_refused() -> None:
     server, hub = deaf_server()
-    good, types = to_bytes(write_splits(server.splits)), len(server.types)
+    good, types = to_bytes(write_splits(server.learner.splits)), len(server.learner.grouping.ids)
     for message in (
-        answer(server, step=server.step + 1),
+        answer(server, step=server.exchange.step + 1),
         answer(server, servers=-1),
-        answer(server, ids=(*server.types, 77)),
+        answer(server, ids=(*server.learner.grouping.ids, 77)),
         answer(server, ids=()),
-        answer(server, ids=(server.types[0],) * types) if types > 1 else answer(server, ids=(-1,)),
+        answer(server, ids=(server.learner.grouping.ids[0],) * types)
+        if types > 1
+        else answer(server, ids=(-1,)),
         answer(server, candidates=(-1,) * types),
         answer(server, candidates=(0,)) if types > 1 else answer(server, candidates=()),
         answer(server, version=-1),
-        answer(server, version=server.version + 1),
+        answer(server, version=server.learner.grouping.version + 1),
         answer(server, own=good),
         answer(server, sums=good[:-8]),
         answer(server, fresh=(0,), starts=b""),
@@ -352,7 +377,11 @@ def test_messages_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(InvalidMessage):
             server.receive(message)
-    shape = server.version, server.types, server.candidates
+    shape = (
+        server.learner.grouping.version,
+        server.learner.grouping.ids,
+        server.learner.grouping.candidates,
+    )
     with pytest.raises(InvalidMessage, match="step"):
         hub.receive(0, TypeDigest(1, -1, *shape, good))
     with pytest.raises(InvalidMessage, match="bytes"):
@@ -367,7 +396,7 @@ def test_a_late_answer_is_of_no_use() -> None:
     """The server went on without it; to refuse it would stop all messages that follow."""
     server, _ = deaf_server()
     told = str(server.state())
-    server.receive(answer(server, phase=server.phase - 1, step=2))
+    server.receive(answer(server, phase=server.exchange.phase - 1, step=2))
     assert str(server.state()) == told
     server.receive(answer(server))
     assert str(server.state()) != told
@@ -381,7 +410,7 @@ def test_what_a_digest_of_types_tells_of_itself() -> None:
     counts = [int.from_bytes(part.statistics, "little") for part in message.parts()]
     assert counts == [round(visits) for visits in sums.sums.visits]
     assert [read_id(part.cluster) for part in message.parts()] == [*ids]
-    assert decode(fclub.protocol.messages.encode(message)) == message
+    assert decode(encode(message)) == message
 
 
 def test_exact_sums_have_nothing_to_withhold() -> None:
@@ -391,7 +420,7 @@ def test_exact_sums_have_nothing_to_withhold() -> None:
         visit([server], live()[1], 40, users=6)
     one.observe(0, x, 1.0)
     other.withhold(0, x, 1.0)
-    np.testing.assert_array_equal(one.users.gram, other.users.gram)
+    np.testing.assert_array_equal(one.learner.users.gram, other.learner.users.gram)
 
 
 class Told:
@@ -410,7 +439,7 @@ class Told:
         splitter, types = self.splitter, self.sums.types
         numbers = tuple(splitter.candidates) if candidates and splitter.known else (0,) * types
         ids = tuple(splitter.ids) if splitter.known else tuple(range(types))
-        splitter.learn(0, splitter.version, ids, numbers, self.sums.copy())
+        splitter.learn(0, Grouping(splitter.version, ids, numbers), self.sums.copy())
         splitter.decide()
 
 
@@ -444,6 +473,21 @@ def test_a_type_is_split_when_its_halves_explain_more() -> None:
     assert told.splitter.ids == [0, 1]
     assert told.splitter.changes == [Change(1, "split", 0, 1)]
     assert told.splitter.known[0].sums.users == pytest.approx([20.0, 20.0])
+
+
+@pytest.mark.parametrize("server", [1, 2])
+def test_sums_by_types_that_are_no_more_wait_for_better_ones(server: int) -> None:
+    """Whether the server was known before or not: its users as wholes would undo the split."""
+    told = Told(1)
+    told.tell(apart(1.0, 40.0))
+    late, splitter = told.sums.copy(), told.splitter
+    splitter.learn(1, Grouping(0, (0,), (0,)), late.copy())
+    told.tell(apart(1.0, 40.0))
+    assert splitter.ids == [0, 1]
+    before = write_splits(splitter.total)
+    splitter.learn(server, Grouping(0, (0,), (0,)), late)
+    assert np.array_equal(write_splits(splitter.total), before)
+    assert read_splits(splitter.own(server), 2, DIM).sums.users.any() == (server == 1)
 
 
 def test_small_halves_are_no_types() -> None:

@@ -9,24 +9,26 @@ import numpy as np
 import pytest
 from numpy.random import SeedSequence
 
-from fclub.core.plus.beliefs import PopulationPrior
+from fclub.core.plus.beliefs import PopulationPrior, TypeRules
 from fclub.core.plus.type_sums import VISITS
 from fclub.core.types import Floats
 from fclub.privacy.noise import NoNoise
+from fclub.protocol.exchanges.silent import SilentLocal
 from fclub.protocol.exchanges.slots import Release, SlotsLocal
 from fclub.protocol.federation import Federation
 from fclub.protocol.interfaces.exchange import Beginning
+from fclub.protocol.interfaces.family import Place, Shape
 from fclub.protocol.interfaces.learner import PopulationNews
+from fclub.protocol.interfaces.overview import TYPE
+from fclub.protocol.learners.people import Crowd
+from fclub.protocol.learners.phases import PhasesAtHome
+from fclub.protocol.learners.types import Types
 from fclub.protocol.learners.types_at_home import Border, TypesAtHome
 from fclub.protocol.link import InProcessLink
-from fclub.protocol.messages import Message
+from fclub.protocol.messages import Message, PhaseStart
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.family import adaptive_rules
-from fclub.protocol.plus.people import Crowd
-from fclub.protocol.plus.private import PrivatePlusConstants
-from fclub.protocol.plus.split_local import SplitLocal
 from fclub.protocol.rows.population import PopulationFamily
-from fclub.protocol.seam import TYPE, Place, Shape
+from fclub.protocol.rows.private import PrivatePlusConstants
 from fclub.protocol.servers import LocalServer
 
 DIM, HALF, SIZES = 3, float(np.sqrt(0.5)), (12, 5, 4)
@@ -70,6 +72,12 @@ def home(running: Federation, server: int) -> TypesAtHome:
     return learner
 
 
+def study(running: Federation, server: int) -> PhasesAtHome:
+    local: Any = running.servers[server]
+    found: PhasesAtHome = local.study
+    return found
+
+
 def visits(count: int, seed: int = 2) -> list[Visit]:
     """Two types: users of even rows like the first feature, others dislike it."""
     rng = np.random.default_rng(seed)
@@ -96,7 +104,7 @@ def test_a_small_server_serves_from_the_population_until_it_has_data_enough() ->
     for t, visit in enumerate(seen):
         play(running, [visit], t)
         seen_here = int(learner.counts.sum())
-        if learner.types.sums.scalars[VISITS] and not learned_at:
+        if learner.types.splits.sums.scalars[VISITS] and not learned_at:
             learned_at = seen_here
         if learner.typed and not served_at:
             served_at = seen_here
@@ -106,7 +114,7 @@ def test_a_small_server_serves_from_the_population_until_it_has_data_enough() ->
     assert 20 <= learned_at < 40
     assert 48 <= served_at < 90, "four visits of each of twelve users"
     assert not home(running, 2).typed
-    assert not home(running, 2).types.phase or int(home(running, 2).counts.sum()) >= 20
+    assert not study(running, 2).phase or int(home(running, 2).counts.sum()) >= 20
 
 
 def test_a_large_server_serves_from_types_from_its_first_phase_on() -> None:
@@ -114,7 +122,7 @@ def test_a_large_server_serves_from_types_from_its_first_phase_on() -> None:
     play(running, visits(30))
     assert home(running, 0).typed
     assert not home(running, 1).typed
-    assert home(running, 1).types.phase == 0, "it does not learn them either"
+    assert study(running, 1).phase == 0, "it does not learn them either"
 
 
 @pytest.mark.parametrize(
@@ -167,20 +175,18 @@ def test_at_interactive_there_are_no_types_whatever_the_size() -> None:
 
 def test_alone_it_is_a_server_of_types_that_shares_nothing() -> None:
     running, link = federation(None, share=False)
-    rules = adaptive_rules(PrivatePlusConstants().types, DIM)
-    plain = SplitLocal(
-        Crowd.zeros(SIZES[0], DIM), rules, 1.0, False, running.family.domain, link.uplink(0)
-    )
-    clock = GeometricClock()
+    rules = TypeRules(types=PrivatePlusConstants().types, dim=DIM)
+    types = Types(Crowd.zeros(SIZES[0], DIM), rules, 1.0, running.family.domain)
+    plain, clock = LocalServer(types, SilentLocal(types), PhasesAtHome(types, None)), GeometricClock()
     clock.advance(0)
-    plain.call(clock.phase)
+    plain.receive(PhaseStart(clock.phase))
     for t, (server, row, x, y) in enumerate(visits(150), 1):
         running.servers[server].observe(row, x, y)
         running.advance(t)
         if server == 0:
             plain.observe(row, x, y)
         if clock.advance(t):
-            plain.call(clock.phase)
+            plain.receive(PhaseStart(clock.phase))
     assert home(running, 0).typed
     assert np.array_equal(running.servers[0].theta, plain.theta)
     assert np.array_equal(running.servers[0].served_by, plain.served_by)
@@ -239,7 +245,7 @@ def test_the_released_population_is_the_prior_of_types() -> None:
     learner.absorb(PopulationNews(mean, covariance, 2, 70.0))
     for _, row, x, y in visits(4):
         learner.observe(row % SIZES[0], x, y)
-    learner.call(False)
+    study(running, 0).call()
     prior, unit = learner.types.prior, learner.population.model.unit
     assert prior.users == 70.0
     assert np.allclose(prior.mean, unit * mean)
@@ -249,7 +255,7 @@ def test_the_released_population_is_the_prior_of_types() -> None:
     for _, row, x, y in visits(20):
         learner.observe(row % SIZES[0], x, y)
     learner.population.odds[0] = 1.0
-    learner.call(False)
+    study(running, 0).call()
     expected = PopulationPrior.of(learner.types.rules)
     assert np.array_equal(learner.types.prior.covariance, expected.covariance)
     assert learner.types.prior.users == expected.users, "its users' data speak against the release"
@@ -351,10 +357,9 @@ def test_live_a_phase_in_parts_gives_the_same_bits_as_at_once() -> None:
     servers = [live_server(), live_server()]
     for local, parts in zip(servers, (False, True), strict=True):
         serve(local, seen, parts)
-        local.learner.types.in_parts = False
     one, other = servers
     assert one.learner.typed
-    assert one.learner.types.phase > 2
+    assert one.study.phase > 2
     assert same(one, other)
     assert one.learner.by_user == ("types.crowd.users.gram", *one.learner.by_user[1:])
     assert not any(name.startswith("learner.users") for name in one.state()[0])
@@ -373,7 +378,7 @@ def test_live_a_phase_goes_on_after_a_restart_and_with_a_new_session() -> None:
     again = live_server()
     again.restore(*deepcopy(local.state()))
     for one in (local, again):
-        one.in_parts = one.learner.types.in_parts = True
+        one.in_parts = True
         one.begin(Beginning())
         assert one.busy, "what a server learns at home is no matter of sessions"
         one.observe(1, seen[41][2], 1.0)
@@ -391,7 +396,7 @@ def test_a_slot_does_not_wait_for_a_phase_that_was_begun_before() -> None:
     for _, row, x, y in visits(30):
         local.observe(row % SIZES[0], x, y)
     local.in_parts = True
-    local._work(local.study.call(True))
+    local._work(local.study.call())
     local.part()()
     local._work(exchange._begin_slot(0))
     assert [job.kind for job in local.jobs] == ["slot", "types"]
@@ -402,8 +407,8 @@ def test_a_slot_does_not_wait_for_a_phase_that_was_begun_before() -> None:
     while local.busy:
         local.part()()
     assert len(link.sent) == 1
-    assert home(running, 0).types.phase == 1
-    assert home(running, 0).types.sums.scalars[VISITS] == 30
+    assert local.study.phase == 1
+    assert home(running, 0).types.splits.sums.scalars[VISITS] == 30
 
 
 def test_a_user_is_forgotten_and_a_reward_replaced_also_while_types_are_learned() -> None:
@@ -424,7 +429,7 @@ def test_a_user_is_forgotten_and_a_reward_replaced_also_while_types_are_learned(
     assert learner.population.users.counts[0] == 0, "both look at the same rows"
     while local.busy:
         local.part()()
-    assert learner.types.sums.scalars[VISITS] == learner.counts.sum()
+    assert learner.types.splits.sums.scalars[VISITS] == learner.counts.sum()
     row = local.add_user()
     local.observe(row, x, 1.0)
     assert learner.population.users.counts[row] == 1

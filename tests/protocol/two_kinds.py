@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.parts import federated
 
 import fclub
 from fclub.core.types import Floats
@@ -42,7 +43,7 @@ def check_saved(policy: fclub.Policy, path: Path, rounds: int = 300, count: int 
     assert play(policy, rounds, 1, count) == play(restored, rounds, 1, count)
     assert np.array_equal(policy.theta_, restored.theta_)
     assert np.array_equal(policy.labels_, restored.labels_)
-    ledgers = policy.ledger, restored.ledger
+    ledgers = [federated(one).federation.ledger for one in (policy, restored)]
     assert [ledger and ledger.events for ledger in ledgers] == [ledgers[0] and ledgers[0].events] * 2
 
 

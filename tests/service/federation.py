@@ -25,6 +25,7 @@ from fclub.policies.registry import make_policy
 from fclub.privacy.noise import NoiseSource
 from fclub.protocol.families import FAMILIES
 from fclub.protocol.federation import Federation
+from fclub.protocol.servers import GlobalServer, LocalServer
 from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.global_node import GlobalNode, Membership
 from fclub.service.nodes.local_node import LocalNode
@@ -151,6 +152,17 @@ def totals(pump: Pump) -> tuple[int, int, int]:
     return own, pump.hub.server.reported, waiting
 
 
+def states(pump: Pump) -> list[tuple[dict[str, bytes], str]]:
+    """Of all servers, to the last bit."""
+    servers: list[LocalServer | GlobalServer] = [pump.hub.server]
+    servers += [node.server for node in pump.locals.values()]
+    found = []
+    for server in servers:
+        arrays, values = server.state()
+        found.append(({key: array.tobytes() for key, array in arrays.items()}, repr(values)))
+    return found
+
+
 class Live(Federation):
     """The simulation's federation, with servers that keep their own clocks as live ones do."""
 
@@ -173,12 +185,14 @@ def in_process(name: str, environment: Synthetic, **parameters: Any) -> Policy:
         mixture = type(name, (FAMILIES[name], OwnClocks), {})(**parameters)
         mixture.start(environment.problem, environment.server_of, seed=0)
         for server in mixture.servers.values():
-            server.clock, server.rng = mixture.family.clock(), np.random.default_rng(0)
+            for part in (server.exchange, server.study):
+                if hasattr(part, "clock"):
+                    part.clock = mixture.family.clock()
         return mixture
     policy: Any = make_policy(name, cluster_bound=CLUSTER_BOUND, **parameters)
     policy.start(environment.problem, environment.server_of, seed=0)
-    policy.after_round = policy.hub.advance
-    policy.hub.exchange.clock.phase = policy.hub.phase
+    policy.after_round = policy.federation.hub.advance
+    policy.federation.hub.exchange.clock.phase = policy.federation.hub.phase
     return policy
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fclub.errors import InvalidInput
-from fclub.protocol.seam import Bound
+from fclub.protocol.interfaces.learner import Bound
 from fclub.service.http.ranking import Wishes, first_of, most_similar, ranked
 from fclub.service.store.attributes import (
     DEEPEST,

@@ -10,6 +10,7 @@ import httpx
 import msgspec
 import numpy as np
 import pytest
+from tests.parts import edges, present
 from typer.testing import CliRunner
 
 from fclub.cli.privacy import app
@@ -18,7 +19,7 @@ from fclub.errors import InvalidFile, InvalidMessage, PrivacyError, UnknownName
 from fclub.privacy.ledger import ReleaseEvent
 from fclub.privacy.plan import make_plan
 from fclub.protocol.messages import PhaseStart
-from fclub.service.http.local_app import privacy_view
+from fclub.service.http.local_status import privacy_view
 from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import local_app
@@ -99,7 +100,7 @@ def test_a_restart_at_any_moment_gives_the_same_ledger(tmp_path: Path) -> None:
         pump.locals = {name: pump.open_local(name) for name in pump.names}
         assert privacy_view(pump.locals["s0"].books) == before
         again = read_books(tmp_path / "s0.db")
-        assert again.mu == pump.locals["s0"].books.ledger.mu
+        assert again.mu == present(pump.locals["s0"].books.ledger).mu
     pump.close()
 
 
@@ -152,9 +153,9 @@ def test_over_budget_it_recommends_and_learns_but_reports_no_more(
     assert "budget" in notices[0]
     reports = view.messages["report"]
     assert reports < pump.hub.server.phase
-    assert int(node.server.learner.users.counts.sum()) == 600, "it goes on learning"
-    own = int(node.server.learner.users.counts.sum())
-    waiting = int(node.server.learner.clusters.buffer_count.sum())
+    assert int(edges(node.server).users.counts.sum()) == 600, "it goes on learning"
+    own = int(edges(node.server).users.counts.sum())
+    waiting = int(edges(node.server).clusters.buffer_count.sum())
     assert own == pump.hub.server.reported + waiting
     pump.close()
     again = pump.open_local("s0")

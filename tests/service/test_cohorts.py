@@ -53,7 +53,11 @@ def same_as_simulated(path: Path, servers: int, users: int, rounds: int) -> Pump
             following += 1
     policy, expected = simulated(world(servers, users), plan, noise, rounds)
     assert choices == expected
-    assert releases(pump.hub) == policy.hub.exchange.transcript.releases == releases(pump.locals["s1"])
+    assert (
+        releases(pump.hub)
+        == policy.federation.hub.exchange.transcript.releases
+        == releases(pump.locals["s1"])
+    )
     assert len(releases(pump.hub)) == plan.releases
     return pump
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.parts import edges, is_a, merger
 
 from fclub.core.paper.federation import GlobalClusters
 from fclub.core.paper.ucb import events_limit
@@ -24,6 +25,7 @@ from fclub.parameters import Parameter
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import DiscreteNoise
 from fclub.privacy.plan import make_plan
+from fclub.protocol.rows.paper import PaperFamily
 from fclub.service.dashboard.recorder import History, compare
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.fleet import Server
@@ -131,7 +133,7 @@ def test_own_and_others_data_add_up_to_the_estimate(pump: Pump) -> None:
     assert released
     for node in pump.locals.values():
         clusters = LocalView(node, pump.model, Monitor("local")).state()["clusters"]
-        counts = node.server.learner.clusters.counts
+        counts = edges(node.server).clusters.counts
         assert [one["own"] + one["others"] for one in clusters] == counts.tolist()
         own = sum(one["own"] + one["waiting"] for one in clusters)
         assert own == node.feedbacks
@@ -154,7 +156,7 @@ def test_a_stream_spends_less_than_its_budget(tmp_path: Path) -> None:
     node = pump.locals["s0"]
     privacy = LocalView(node, pump.model, Monitor("local")).state()["privacy"]
     assert privacy["claimed"] == [1.0, 0.1]
-    leaves = node.server.learner.clusters.leaves
+    leaves = edges(node.server).clusters.leaves
     assert sorted(s["releases"] for s in privacy["streams"]) == sorted((leaves - 1).tolist())
     assert privacy["open"] == len(leaves)
     for spent in privacy["streams"]:
@@ -244,7 +246,7 @@ def test_pages_and_answers_number_clusters_alike(tmp_path: Path) -> None:
 
 
 def test_without_delay_the_limit_is_everything() -> None:
-    rules = family_of(Model(policy="fclub", dim=3)).rules
+    rules = is_a(PaperFamily, family_of(Model(policy="fclub", dim=3))).rules
     assert events_limit(rules, 3, 100, 4, 5) == 400.0
 
 
@@ -306,9 +308,9 @@ def test_pages_need_no_token_and_load_nothing_from_elsewhere(client: httpx.Clien
 def test_a_large_federation_is_described_quickly(pump: Pump) -> None:
     """Fifty servers and two thousand local clusters: an event of well under a megabyte."""
     rng = np.random.default_rng(0)
-    pump.hub.server.exchange.members = [(k % 2, k) for k in range(2000)]
-    pump.hub.server.exchange.released = [Statistics.zeros(DIM)] * 2000
-    pump.hub.server.exchange.clusters = GlobalClusters.zeros(rng.integers(0, 300, 2000), DIM)
+    merger(pump.hub.server).members = [(k % 2, k) for k in range(2000)]
+    merger(pump.hub.server).released = [Statistics.zeros(DIM)] * 2000
+    merger(pump.hub.server).clusters = GlobalClusters.zeros(rng.integers(0, 300, 2000), DIM)
     assert len(json.dumps(GlobalView(pump.hub, pump.model).state())) < 200_000
 
 

@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.parts import is_a, sender
 
+from fclub.core.plus.packed_sums import write_splits
 from fclub.core.statistics import Statistics
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import OutOfOrder, Quarantined
 from fclub.protocol.exchanges.clusters import ClusterStatistics, Download, Report, Upload
+from fclub.protocol.exchanges.rounds import RoundsGlobal, TypeDigest, to_bytes
+from fclub.protocol.exchanges.user_streams import Digest, News, UserStreamGlobal
 from fclub.protocol.messages import Message, encode, write_id, write_statistics
-from fclub.protocol.plus.messages import Digest, News
-from fclub.protocol.plus.split_messages import TypeDigest, write_splits
-from fclub.protocol.plus.type_messages import to_bytes
 from fclub.service.link.channel import GLOBAL, VERSION, Numbered, Record, Welcome, encode_frame
 from fclub.service.nodes.global_node import QUARANTINE_AFTER
 from fclub.service.settings import Model
@@ -55,17 +56,19 @@ def sample(pump: Pump) -> Message:
     """A message that server s0 could send next."""
     server = pump.locals["s0"].server
     if pump.model.policy.endswith("dc"):
-        return upload(pump, server.exchange.rules.upload_shift * np.eye(DIM) + ONE, ZERO, 1)
+        return upload(pump, sender(server).rules.upload_shift * np.eye(DIM) + ONE, ZERO, 1)
     if pump.model.policy == "fclub-plus":
         return types_of(pump, pump.hub.server.phase + 1, 0)
     statistics = write_statistics(Statistics(50.0 * ONE, ZERO, 100))
-    news = News(write_id(10**6), statistics, pump.hub.server.limits.least_noise)
+    news = News(
+        write_id(10**6), statistics, is_a(UserStreamGlobal, pump.hub.server.exchange).limits.least_noise
+    )
     return Digest(1, (news.cluster,), (news,))
 
 
 def types_of(pump: Pump, phase: int, step: int, shift: float = 0.0) -> TypeDigest:
     """What server s0 told of types before, with all its sums shifted."""
-    types = pump.hub.server.splitter
+    types = is_a(RoundsGlobal, pump.hub.server.exchange).splitter
     sums = np.frombuffer(to_bytes(write_splits(types.known[0])), dtype="<f8") + shift
     return TypeDigest(
         phase, step, types.version, tuple(types.ids), tuple(types.candidates), to_bytes(sums)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fclub.errors import InvalidFile
-from fclub.protocol.seam import Moment
+from fclub.protocol.interfaces.exchange import Moment
 from fclub.service.link.channel import GLOBAL, Offer
 from fclub.service.nodes import global_node, local_node
 from fclub.service.nodes.node import Entry

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.parts import edges, federated, merger, present, sender
 
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import UnknownDecision
@@ -33,10 +34,10 @@ def test_a_federation_of_nodes_equals_the_simulation(tmp_path: Path, name: str) 
         policy.update(user, items[index], reward(index))
         expected.append(index)
     assert choices == expected
-    assert policy.hub.phase == pump.hub.server.phase
-    assert policy.hub.exchange.members == pump.hub.server.exchange.members
+    assert federated(policy).federation.hub.phase == pump.hub.server.phase
+    assert merger(federated(policy).federation.hub).members == merger(pump.hub.server).members
     for ours, theirs in zip(
-        pump.hub.server.exchange.clusters, policy.hub.exchange.clusters, strict=True
+        merger(pump.hub.server).clusters, merger(federated(policy).federation.hub).clusters, strict=True
     ):
         np.testing.assert_array_equal(ours, theirs)
     assert pump.hub.communications.uploads == policy.communications.uploads
@@ -66,13 +67,13 @@ def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(tmp_path:
     pump = Pump(tmp_path, model_of(environment, "fclub-dc"), 3)
     play(pump, environment, 100)
     pump.away.add("s1")
-    learned = pump.locals["s1"].server.learner.clusters.counts.sum()
+    learned = edges(pump.locals["s1"].server).clusters.counts.sum()
     for _ in range(20):
         play(pump, environment, 20)
         pump.hub.close_phase()
         own, reported, waiting = totals(pump)
         assert reported + waiting <= own
-    assert pump.locals["s1"].server.learner.clusters.counts.sum() > learned, (
+    assert edges(pump.locals["s1"].server).clusters.counts.sum() > learned, (
         "cut off, it goes on learning"
     )
     assert pump.hub.server.phase > 6, "nobody waited for it"
@@ -87,15 +88,15 @@ def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(tmp_path:
 def check_invariant(pump: Pump) -> None:
     """What a local cluster holds, plus what waits for it, is the statistics of its global cluster."""
     hub = pump.hub.server
-    for row, (number, cluster) in enumerate(hub.exchange.members):
+    for row, (number, cluster) in enumerate(merger(hub).members):
         local = pump.locals[f"s{number}"].server
-        c, k = local.ids.index(cluster), hub.exchange.clusters.group[row]
+        c, k = local.ids.index(cluster), merger(hub).clusters.group[row]
         assert (
-            local.learner.clusters.counts[c] + hub.exchange.clusters.pending_count[row]
-            == hub.exchange.clusters.counts[k]
+            edges(local).clusters.counts[c] + merger(hub).clusters.pending_count[row]
+            == merger(hub).clusters.counts[k]
         )
-        held = local.learner.clusters.gram[c] + hub.exchange.clusters.pending_gram[row]
-        np.testing.assert_allclose(held, hub.exchange.clusters.gram[k], rtol=1e-9, atol=1e-9)
+        held = edges(local).clusters.gram[c] + merger(hub).clusters.pending_gram[row]
+        np.testing.assert_allclose(held, merger(hub).clusters.gram[k], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("policy", ["fclub-dc", "cdp-fclub-dc"])
@@ -106,9 +107,9 @@ def test_a_restart_at_any_moment_changes_nothing(tmp_path: Path, policy: str) ->
     pump = Pump(tmp_path, model_of(environment, policy), 2)
     for step in range(12):
         play(pump, environment, 10)
-        before = [*pump.hub.server.exchange.clusters, *pump.locals["s0"].server.learner.clusters]
+        before = [*merger(pump.hub.server).clusters, *edges(pump.locals["s0"].server).clusters]
         pump.restart(snapshot=step % 3 == 2)
-        after = [*pump.hub.server.exchange.clusters, *pump.locals["s0"].server.learner.clusters]
+        after = [*merger(pump.hub.server).clusters, *edges(pump.locals["s0"].server).clusters]
         for old, new in zip(before, after, strict=True):
             np.testing.assert_array_equal(old, new)
     own, reported, waiting = totals(pump)
@@ -147,15 +148,14 @@ def test_a_server_that_waits_for_a_plan_can_be_stopped_and_started(tmp_path: Pat
     pump.away.add("s1")
     play(pump, environment, 40)
     node = pump.locals["s0"]
-    assert node.server.exchange.staged is not None
+    staged = present(sender(node.server).staged)
     node.journal.snapshot()
     pump.run()
     node.store.close()
     pump.locals["s0"] = pump.open_local("s0")
-    again = pump.locals["s0"].server.exchange.staged
-    assert again is not None
-    assert again.ids == node.server.exchange.staged.ids
-    np.testing.assert_array_equal(again.totals.gram, node.server.exchange.staged.totals.gram)
+    again = present(sender(pump.locals["s0"].server).staged)
+    assert again.ids == staged.ids
+    np.testing.assert_array_equal(again.totals.gram, staged.totals.gram)
     pump.come_back("s1")
-    assert pump.locals["s0"].server.exchange.staged is None
+    assert sender(pump.locals["s0"].server).staged is None
     pump.close()

@@ -22,8 +22,7 @@ from fclub.service.settings import Model
 from fclub.service.store.store import Store
 
 from .conftest import wait_for
-from .federation import Pump
-from .test_distrust import refuse
+from .federation import Pump, refuse
 
 DIM = 4
 

@@ -8,6 +8,8 @@ import httpx
 import msgspec
 import numpy as np
 import pytest
+from starlette.routing import Route
+from tests.parts import is_a
 
 from fclub.service.http.gate import hash_token
 from fclub.service.serve import local_app
@@ -172,7 +174,7 @@ def test_the_list_of_protected_routes_is_complete(tmp_path: Path) -> None:
     known = {
         path.replace("ann", "{user:path}").replace("one", "{item:path}") for _, path in ROUTES
     } | open_routes
-    assert {route.path for route in local_app(local_settings(tmp_path))[0].routes} == known
+    assert {is_a(Route, route).path for route in local_app(local_settings(tmp_path))[0].routes} == known
 
 
 def test_observability(client: httpx.Client) -> None:

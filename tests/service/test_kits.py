@@ -25,8 +25,7 @@ from fclub.service.link.broker import find_broker, free_port
 from fclub.service.nodes.global_node import Membership
 from fclub.service.settings import GlobalSettings, LocalSettings, Model, load_settings
 
-from .federation import Pump, totals
-from .test_distrust import play
+from .federation import Pump, play, totals
 
 DIM = 4
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.parts import federated
 
 from fclub.environments.synthetic import Synthetic
 from fclub.service.link import nats_wire
@@ -111,7 +112,7 @@ def check_replay(path: Path, broker: LocalBroker, name: str, rounds: int) -> Non
         policy.update(user, items[index], reward(index))
         expected.append(index)
     assert choices == expected
-    ours, theirs = federation.hub.server.state()[0], policy.hub.state()[0]
+    ours, theirs = federation.hub.server.state()[0], federated(policy).federation.hub.state()[0]
     assert ours.keys() == theirs.keys()
     for key in ours:
         np.testing.assert_array_equal(ours[key], theirs[key])

@@ -8,13 +8,16 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from tests.parts import federated, is_a, present
 
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidFeatures, InvalidMessage, InvalidSetting
+from fclub.protocol.exchanges.user_streams import UserStreamGlobal, UserStreamLocal
 from fclub.protocol.families import FAMILIES
+from fclub.protocol.learners.types import Types
 from fclub.protocol.messages import PhaseStart
 from fclub.service.dashboard.views import GlobalView, LocalView
-from fclub.service.http.local_app import privacy_view
+from fclub.service.http.local_status import privacy_view
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import local_app
@@ -22,7 +25,7 @@ from fclub.service.settings import Model
 from fclub.service.store.books import read_books
 
 from .conftest import ADMIN, DIM, local_settings, offer, serving
-from .federation import Pump, in_process, model_of, name_of, play, register, totals, visits
+from .federation import Pump, in_process, model_of, name_of, play, register, states, totals, visits
 
 BOTH = pytest.mark.parametrize("name", ["fclub-plus", "cdp-fclub-plus"])
 SOON: dict[str, Any] = {"first_release": 5, "release_ratio": 1.5, "unit": "event"}
@@ -42,15 +45,6 @@ def world(seed: int, servers: int = 3, users: int = 8) -> Synthetic:
     return environment
 
 
-def states(pump: Pump) -> list[tuple[dict[str, bytes], str]]:
-    """Of all servers, to the last bit."""
-    found = []
-    for node in (pump.hub, *pump.locals.values()):
-        arrays, values = node.server.state()
-        found.append(({key: array.tobytes() for key, array in arrays.items()}, repr(values)))
-    return found
-
-
 def test_a_federation_of_nodes_equals_the_simulation(tmp_path: Path) -> None:
     environment = world(1)
     pump = Pump(tmp_path, model_of(environment, "fclub-plus"), 3)
@@ -64,7 +58,7 @@ def test_a_federation_of_nodes_equals_the_simulation(tmp_path: Path) -> None:
         policy.update(user, items[index], reward(index))
         expected.append(index)
     assert choices == expected
-    (ours, mine), (theirs, yours) = pump.hub.server.state(), policy.hub.state()
+    (ours, mine), (theirs, yours) = pump.hub.server.state(), federated(policy).federation.hub.state()
     assert mine == yours
     assert len(mine["types"]["known"]) == 3
     for key in ours:
@@ -106,7 +100,11 @@ def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(
         known = pump.hub.server.released_by(number)
         assert int(node.server.counts.sum()) == known + node.server.waiting
         if name != "fclub-plus":
-            statistics = [s for (o, _), (s, *_) in pump.hub.server.known.items() if o == number]
+            statistics = [
+                s
+                for (o, _), (s, *_) in is_a(UserStreamGlobal, pump.hub.server.exchange).known.items()
+                if o == number
+            ]
             assert known == sum(s.count for s in statistics)
     assert pump.hub.server.released_by(1) > before
     late = pump.locals["s1"].server
@@ -129,9 +127,9 @@ def test_every_stream_is_in_the_ledger_and_costs_no_more_than_was_claimed(
     assert {stream.mechanism for stream in view.streams} == {"increments"}
     assert (
         sum(stream.observations for stream in view.streams)
-        == node.server.releases.released.counts.sum()
+        == is_a(UserStreamLocal, node.server.exchange).releases.released.counts.sum()
     )
-    assert read_books(tmp_path / "s0.db").mu == node.books.ledger.mu
+    assert read_books(tmp_path / "s0.db").mu == present(node.books.ledger).mu
     clusters = node.server.overview()
     assert sum(one.users for one in clusters) == len(node.rows)
     assert sum(one.own for one in clusters) == node.feedbacks
@@ -180,7 +178,9 @@ def test_newcomers_may_come_at_any_time(tmp_path: Path) -> None:
     assert not pump.locals["s1"].rows
     play(pump, environment, 100)
     assert len(pump.locals["s1"].rows) == 4
-    assert pump.locals["s1"].server.sharing == 1, "it knows of the other server's users"
+    assert is_a(Types, pump.locals["s1"].server.learner).sharing == 1, (
+        "it knows of the other server's users"
+    )
     own, reported, waiting = totals(pump)
     assert own == reported + waiting
     pump.close()

@@ -95,6 +95,7 @@ class Visitors:
                     if isinstance(one, Recommendation):
                         rewards[one.decision] = user, float(rng.integers(2))
                     else:
+                        assert isinstance(one, RequestFailed)
                         assert one.status == 503, one
                         self.refused += 1
                 told = {decision: reward for decision, (_, reward) in rewards.items()}

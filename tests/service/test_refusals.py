@@ -19,7 +19,7 @@ from .conftest import HTTP, local_settings, offer, serving
 
 
 def facts(records: list[logging.LogRecord]) -> list[dict[str, Any]]:
-    return [one.facts for one in records if one.name == "fclub.access"]
+    return [vars(one)["facts"] for one in records if one.name == "fclub.access"]
 
 
 def count(client: httpx.Client, route: str, status: int) -> bool:

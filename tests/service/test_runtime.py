@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from tests.parts import is_a
 
 from fclub.core.types import Vector
 from fclub.errors import NotStored, NumericalError
@@ -146,13 +147,13 @@ def test_a_reward_that_was_learned_in_part_is_answered_with_503_and_counts_once_
     settings = local_settings(tmp_path)
     app, runner = local_app(settings)
     with serving(app) as client:
-        learned = runner.node.server.observe
+        learned = is_a(LocalNode, runner.node).server.observe
 
         def observe(row: int, x: Vector, y: float) -> None:
             learned(row, x, y)
             raise kind("in the middle")
 
-        monkeypatch.setattr(runner.node.server, "observe", observe)
+        monkeypatch.setattr(is_a(LocalNode, runner.node).server, "observe", observe)
         shown, answer = visits(client)
         assert (shown.status_code, answer.status_code) == (200, 503)
         feedback = {"decision": shown.json()["decision"], "reward": 1.0}

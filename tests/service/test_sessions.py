@@ -11,9 +11,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.parts import is_a
 
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import Conflict, NotAgreed, OtherVersion
+from fclub.protocol.exchanges.user_streams import UserStreamLocal
+from fclub.protocol.learners.types import Types
+from fclub.protocol.servers import LocalServer
 from fclub.service.link.channel import (
     GLOBAL,
     VERSION,
@@ -27,6 +31,7 @@ from fclub.service.link.channel import (
 from fclub.service.link.sessions import Verdict, judge
 from fclub.service.nodes import local_node
 from fclub.service.nodes.handshake import AGREED, AGREEING, REFUSED
+from fclub.service.nodes.local_node import LocalNode
 from fclub.service.settings import Model
 from fclub.service.store.backup import restore_store
 
@@ -99,6 +104,10 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], Verdict]] = [
 
 
 @pytest.mark.parametrize(("local", "hub", "verdict"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def server_of(node: LocalNode) -> UserStreamLocal:
+    return is_a(UserStreamLocal, is_a(LocalServer, node.server).exchange)
+
+
 def test_the_table_of_verdicts(local: dict[str, Any], hub: dict[str, Any], verdict: Verdict) -> None:
     assert judge(record(**local), hub_record(**hub)) == verdict
 
@@ -210,14 +219,14 @@ def test_a_store_that_is_put_back_does_not_release_the_same_data_again(tmp_path:
         play(pump, environment, 120)
         put_back(pump, "s0", kept, plain)
         node = pump.locals["s0"]
-        held = node.server.observations
-        assert node.server.releases.closed == held, "what may have left never leaves again"
-        assert not node.server.releases.released.counts.any()
+        held = is_a(Types, node.server.learner).observations
+        assert server_of(node).releases.closed == held, "what may have left never leaves again"
+        assert not server_of(node).releases.released.counts.any()
         assert node.server.waiting == 0
         play(pump, environment, 60)
-        released = int(node.server.releases.released.counts.sum())
+        released = int(server_of(node).releases.released.counts.sum())
         assert 0 < released <= 60
-        assert node.server.releases.closed == held
+        assert server_of(node).releases.closed == held
         ledger = node.books.ledger
         assert ledger is not None
         epsilon, delta = ledger.claimed
@@ -236,14 +245,14 @@ def test_a_reward_for_a_visit_before_the_verdict_is_learned_and_never_released(t
     play(pump, environment, 60)
     put_back(pump, "s0", kept)
     node = pump.locals["s0"]
-    before = node.server.observations
+    before = is_a(Types, node.server.learner).observations
     for decision in shown:
         assert node.rewards.feedback(decision, 1.0)
         pump.run()
-    assert node.server.observations == before + 30
-    assert node.server.releases.closed == before + 30
+    assert is_a(Types, node.server.learner).observations == before + 30
+    assert server_of(node).releases.closed == before + 30
     pump.restart(snapshot=False)
-    assert pump.locals["s0"].server.releases.closed == before + 30
+    assert server_of(pump.locals["s0"]).releases.closed == before + 30
     pump.close()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from tests.parts import present
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -184,13 +185,13 @@ def test_a_live_federation_promises_what_is_worth_a_promise() -> None:
     assert model.policy == "cdp-fclub-plus"
     live, printed = family_of(model), family_of(Model(policy="cdp-fclub-dc", dim=3))
     assert live.privacy == printed.privacy == Privacy(1.0, 1e-5)
-    assert live.ledger(seeded=False).header.level == "transcript"
+    assert present(live.ledger(seeded=False)).header.level == "transcript"
     for name, delta in ((model.policy, 1e-5), ("cdp-fclub-dc", 0.1)):
         simulated = make_policy(name).get_params()
         assert (simulated["epsilon"], simulated["delta"]) == (1.0, delta)
     own = family_of(Model(dim=3, parameters={"delta": 1e-6, "level": "interactive"}))
     assert own.privacy == Privacy(1.0, 1e-6)
-    assert own.ledger(seeded=False).header.level == "interactive"
+    assert present(own.ledger(seeded=False)).header.level == "interactive"
 
 
 def test_only_the_printed_private_policy_needs_a_caution() -> None:

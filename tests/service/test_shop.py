@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,15 @@ from fclub.cli.import_ import app
 from fclub.client import Observation, Ranked
 from fclub.errors import InvalidFile, InvalidInput, RequestFailed
 from fclub.service.nodes.importing import learn_offline, read_past
+from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import check_store, local_node
 from fclub.service.nodes.parts import stock as put_stock
 from fclub.service.serve import local_app
 from fclub.service.settings import Feedback, Http, Model
 from fclub.service.store import items_file
+from fclub.service.store.forgotten import DAY
 
-from .conftest import DIM, HTTP, TOKEN, local_settings, offer, serving, wait_for
+from .conftest import DIM, HTTP, TOKEN, local_settings, offer, serving
 
 
 def stock(count: int, seed: int = 0) -> dict[str, list[float]]:
@@ -195,14 +198,15 @@ def test_what_a_user_is_reported_to_have_had_counts_as_seen(shop: Client) -> Non
 
 
 def test_what_was_seen_may_return_after_a_time(tmp_path: Path) -> None:
-    days = 2e-6  # a sixth of a second
-    settings = local_settings(tmp_path, seen_days=days)
-    with serving(local_app(settings)[0]) as client, Client(str(client.base_url), TOKEN) as shop:
+    served, runner = local_app(local_settings(tmp_path, seen_days=2.0))
+    assert isinstance(runner.node, LocalNode)
+    with serving(served) as client, Client(str(client.base_url), TOKEN) as shop:
         shop.put_items(stock(3))
         shop.observe([Observation("1", "ann", 1.0, item="item-0")])
-        first = shop.recommend_several("ann", 9)
-        wait_for(lambda: len(shop.recommend_several("ann", 9)) == 3)
-    assert len(first) in (2, 3)
+        assert len(shop.recommend_several("ann", 2)) == 2
+        assert len(shop.recommend_several("ann", 9)) == 0
+        runner.node._clock = lambda: time.time() + 3 * DAY
+        assert len(shop.recommend_several("ann", 9)) == 3
 
 
 def test_nobody_is_shown_what_they_have_imported(tmp_path: Path) -> None:

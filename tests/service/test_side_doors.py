@@ -22,11 +22,8 @@ from starlette.routing import Router
 import fclub.service
 from fclub.privacy.plan import make_plan
 from fclub.protocol.exchanges import clusters as paper
-from fclub.protocol.exchanges import slots, streams
+from fclub.protocol.exchanges import rounds, slots, streams, user_streams
 from fclub.protocol.messages import Message
-from fclub.protocol.plus import messages as plus
-from fclub.protocol.plus import split_messages as splits
-from fclub.protocol.plus import type_messages as types
 from fclub.service.http import api, global_api
 from fclub.service.http.gate import Routes
 from fclub.service.http.global_app import GlobalService
@@ -313,7 +310,7 @@ def test_a_global_server_shows_nothing_without_a_row(tmp_path: Path, policy: str
 
 def message_fields() -> Shown:
     kinds: set[type[msgspec.Struct]] = set()
-    for module in (paper, plus, splits, types, streams, slots, frames):
+    for module in (paper, rounds, streams, user_streams, slots, frames):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not Message:
                 kinds.add(value)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.parts import is_a
 
 from fclub.core.lattice import Whole
 from fclub.core.types import Floats
@@ -17,12 +18,14 @@ from fclub.policies.federated.families import FederatedPolicy
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import DiscreteNoise
 from fclub.privacy.plan import Plan, make_plan
+from fclub.protocol.exchanges.slots import SlotsLocal
+from fclub.protocol.servers import LocalServer
 from fclub.service.nodes.handshake import OTHER_RULES, REFUSED
 from fclub.service.nodes.parts import local_node, settings_of
 from fclub.service.settings import LocalSettings, Model, load_settings
 from fclub.service.store.books import read_books
 
-from .federation import Pump, model_of, name_of, register
+from .federation import Pump, model_of, name_of, register, states
 
 DIM = 4
 START, DAY = 1_800_000_000.0, 86_400.0
@@ -94,7 +97,7 @@ def simulated(environment: Synthetic, plan: Plan, noise: Kept, rounds: int) -> t
     policy.start(environment.problem, environment.server_of, seed=0)
     noise.again = iter(noise.drawn)
     for server in policy.servers.values():
-        server.exchange.noise = noise
+        is_a(SlotsLocal, is_a(LocalServer, server).exchange).noise = noise
     choices = []
     for _ in range(rounds):
         user, items = environment.visit()
@@ -111,7 +114,7 @@ def same_as_simulated(path: Path, servers: int, users: int, rounds: int) -> Pump
     policy, expected = simulated(world(servers, users), plan, noise, rounds)
     assert choices == expected
     hub: Any = pump.hub.server
-    assert hub.exchange.transcript.releases == policy.hub.exchange.transcript.releases
+    assert hub.exchange.transcript.releases == policy.federation.hub.exchange.transcript.releases
     assert len(hub.exchange.transcript.releases) == plan.releases
     for number, node in enumerate(pump.locals.values()):
         ours, mine = node.server.state()
@@ -138,15 +141,6 @@ def test_live_servers_equal_the_simulation_of_the_same_visits(tmp_path: Path) ->
 @pytest.mark.slow
 def test_six_servers_of_a_hundred_users_equal_the_simulation(tmp_path: Path) -> None:
     same_as_simulated(tmp_path, servers=6, users=600, rounds=2000).close()
-
-
-def states(pump: Pump) -> list[tuple[dict[str, bytes], str]]:
-    """Of all servers, to the last bit."""
-    found = []
-    for node in (pump.hub, *pump.locals.values()):
-        arrays, values = node.server.state()
-        found.append(({key: array.tobytes() for key, array in arrays.items()}, repr(values)))
-    return found
 
 
 @pytest.mark.parametrize("snapshot", [True, False])

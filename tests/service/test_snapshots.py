@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fclub.protocol.plus import event_local, type_local
+from fclub.protocol.exchanges import user_streams
+from fclub.protocol.interfaces import learner
 from fclub.service.nodes import node as base
 from fclub.service.nodes.local_node import Forget, LocalNode
 from fclub.service.settings import Model
@@ -26,8 +27,8 @@ CLUSTERS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type_local, "PART", 5)
-    monkeypatch.setattr(event_local, "RELEASES", 2)
+    monkeypatch.setattr(learner, "PART", 5)
+    monkeypatch.setattr(user_streams, "RELEASES", 2)
 
 
 @pytest.fixture(params=POLICIES)

@@ -12,7 +12,7 @@ import pytest
 import fclub
 from fclub.core.packing import flatten, with_row
 from fclub.core.statistics import Packed, Statistics, observe
-from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
+from fclub.core.types import Counts, Floats, Indices, Vector
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidMessage
 from fclub.parameters import meaning
@@ -21,22 +21,13 @@ from fclub.policies.federated.families import policy_of
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.exchanges.clusters import PhaseClock
 from fclub.protocol.families import FAMILIES
-from fclub.protocol.link import Downlink
+from fclub.protocol.interfaces.exchange import Account, Beginning, GlobalStatus, Moment, Status
+from fclub.protocol.interfaces.family import Constants, Place, Shape
+from fclub.protocol.interfaces.learner import FORGET, REPLACE, Bound, Job, State
+from fclub.protocol.interfaces.overview import OBSERVATIONS, GlobalOverview, LocalOverview, Outlook
+from fclub.protocol.link import Downlink, Uplink
 from fclub.protocol.messages import Decoder, Message, PhaseStart, encode
-from fclub.protocol.seam import (
-    OBSERVATIONS,
-    Beginning,
-    Bound,
-    Constants,
-    Gathering,
-    GlobalOverview,
-    LocalOverview,
-    Moment,
-    Outlook,
-    Place,
-    Shape,
-    State,
-)
+from fclub.protocol.servers import GlobalServer, LocalServer
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.monitoring import Monitor
 
@@ -51,122 +42,120 @@ class Tally(Message, frozen=True, array_like=True, tag="tally"):
     visits: int
 
 
-class LonelyLocal:
-    """A greedy ridge regression for each user; tells a tally every tenth visit."""
+class LonelyLearner:
+    """A greedy ridge regression for each user."""
 
-    unanswered = paused = in_parts = busy = False
-    used = 0
+    supports = frozenset({REPLACE, FORGET})
     by_user: tuple[str, ...] = ()
 
-    def part(self) -> Callable[[], None]:
-        raise AssertionError("it is never busy")
-
-    def __init__(self, place: Place, users: Packed, ridge: float) -> None:
-        self.place, self.users, self.room, self.ridge = place, users, users, ridge
-        self.told = 0
-        self.ids: list[int] = []
-
-    def add_user(self) -> int:
-        self.users, self.room = with_row(self.users, self.room)
-        return len(self.counts) - 1
-
-    def recommend(self, row: int, items: Matrix) -> int:
-        return int(np.argmax(items @ self.theta[row]))
-
-    def observe(self, row: int, x: Vector, y: float) -> None:
-        observe(self.users, row, x, y)
-
-    def withhold(self, row: int, x: Vector, y: float) -> None:
-        self.observe(row, x, y)
-
-    def replace(self, row: int, x: Vector, old: float, new: float) -> None:
-        self.users.moment[row] += (new - old) * x
-
-    @property
-    def final_once_sent(self) -> bool:
-        return True
-
-    def pause(self) -> None:
-        self.paused = True
-
-    def go_on(self) -> None:
-        self.paused = False
-
-    def begin(self, beginning: Beginning) -> None:
-        if len(self.counts):
-            self._tell()
-
-    def bound(self, row: int) -> Bound:
-        return Bound(self.theta[row], np.zeros((len(self.theta[row]),) * 2), 0.0)
-
-    def stored(self, row: int) -> Statistics:
-        return Statistics.of(self.users, row).copy()
-
-    def forget(self, row: int) -> int:
-        self.users.clear(row)
-        return 0
-
-    def due(self, moment: Moment | None = None) -> Callable[[], None] | None:
-        return self._tell if moment is None and self.waiting >= EVERY and not self.paused else None
-
-    def _tell(self) -> None:
-        self.told = int(self.counts.sum())
-        self.place.link.to_global(Tally(self.told))
-
-    def receive(self, message: Message) -> None:
-        raise InvalidMessage("nobody answers a tally")
+    def __init__(self, users: Packed, ridge: float) -> None:
+        self.users, self.room, self.ridge = users, users, ridge
 
     @property
     def counts(self) -> Counts:
         return self.users.counts
 
-    @property
-    def waiting(self) -> int:
-        return int(self.counts.sum()) - self.told
+    def add_user(self) -> int:
+        self.users, self.room = with_row(self.users, self.room)
+        return len(self.counts) - 1
 
-    @property
-    def served_by(self) -> Indices:
+    def bound(self, row: int) -> Bound:
+        theta = self.theta()[row]
+        return Bound(theta, np.zeros((len(theta),) * 2), 0.0)
+
+    def observe(self, row: int, x: Vector, y: float) -> None:
+        observe(self.users, row, x, y)
+
+    def replace(self, row: int, x: Vector, old: float, new: float) -> None:
+        self.users.moment[row] += (new - old) * x
+
+    def forget(self, row: int) -> None:
+        self.users.clear(row)
+
+    def contribute(self, job: Job) -> None:
+        """A tally needs nobody."""
+
+    def absorb(self, news: object) -> None:
+        """Nobody answers a tally."""
+
+    def labels(self) -> Indices:
         return np.arange(len(self.counts))
 
-    @property
     def theta(self) -> Floats:
         eye = self.ridge * np.eye(self.users.moment.shape[1])
         theta: Any = np.linalg.solve(self.users.gram + eye, self.users.moment[..., None])[..., 0]
         return theta
 
-    @property
-    def group_of(self) -> Indices:
-        return -1 - self.served_by
-
-    def streams(self) -> dict[str, Any]:
-        return {}
-
     def overview(self) -> list[LocalOverview]:
         return [LocalOverview(1, int(n), 0, 1, waiting=int(n)) for n in self.counts]
 
-    @property
-    def outlook(self) -> Outlook:
-        return Outlook(OBSERVATIONS, self.waiting, 1)
-
     def state(self) -> State:
-        return flatten(self.users), {"told": self.told}
+        return flatten(self.users), {}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         while len(self.counts) < len(arrays["counts"]):
             self.add_user()
         for name, array in flatten(self.users).items():
             array[...] = arrays[name]
+
+
+class TallyLocal:
+    """Tells a tally every tenth visit."""
+
+    supports = frozenset({REPLACE, FORGET})
+    by_user: tuple[str, ...] = ()
+    paused = False
+
+    def __init__(self, learner: LonelyLearner, link: Uplink) -> None:
+        self.learner, self.link, self.told = learner, link, 0
+
+    def visited(self, row: int) -> None: ...
+
+    def withhold(self, row: int, part: Statistics) -> None: ...
+
+    def forget(self, row: int) -> int:
+        return 0
+
+    def due(self, moment: Moment | None) -> Callable[[], None] | None:
+        waits = self.status().waiting >= EVERY and not self.paused
+        return self._tell if moment is None and waits else None
+
+    def _tell(self) -> None:
+        self.told = int(self.learner.counts.sum())
+        self.link.to_global(Tally(self.told))
+
+    def finish(self, job: Job) -> None: ...
+
+    def receive(self, message: Message) -> None:
+        raise InvalidMessage("nobody answers a tally")
+
+    def resume(self) -> None: ...
+
+    def start_session(self, beginning: Beginning) -> None:
+        if len(self.learner.counts):
+            self._tell()
+
+    def status(self) -> Status:
+        waiting = int(self.learner.counts.sum()) - self.told
+        return Status(waiting, Outlook(OBSERVATIONS, waiting, 1))
+
+    def describe(self, clusters: list[LocalOverview]) -> list[LocalOverview]:
+        return clusters
+
+    def state(self) -> State:
+        return {}, {"told": self.told}
+
+    def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.told = values["told"]
 
 
-class LonelyGlobal(Gathering):
+class TallyGlobal:
     """Adds tallies up."""
 
-    phase, next_phase = 0, None
-    missing: frozenset[int] = frozenset()
+    gathers = True
 
     def __init__(self, servers: list[int]) -> None:
-        self.servers = servers
+        self.servers, self.phase = servers, 0
         self.visits: dict[int, int] = {}
 
     def invite(self, servers: int) -> None:
@@ -175,32 +164,28 @@ class LonelyGlobal(Gathering):
     def begin_phase(self, phase: int) -> None:
         self.phase = phase
 
-    def advance(self, overdue: bool = False) -> None:
+    def advance(self, overdue: bool) -> None:
         """There is nothing to do."""
 
-    def begin(self, server: int, beginning: Beginning) -> None:
-        self.visits.pop(server, None)
+    def due(self, now: float) -> None:
+        """It has no times."""
 
-    def used_by(self, server: int) -> int:
-        return 0
+    def start_session(self, server: int, beginning: Beginning) -> None:
+        self.visits.pop(server, None)
 
     def receive(self, server: int, message: Message) -> None:
         match message:
             case Tally():
                 self.visits[server] = message.visits
 
-    @property
-    def reported(self) -> int:
-        return sum(self.visits.values())
+    def status(self) -> GlobalStatus:
+        return GlobalStatus(self.phase, sum(self.visits.values()))
 
-    def released_by(self, server: int) -> int:
-        return self.visits.get(server, 0)
+    def account(self, server: int) -> Account:
+        return Account(self.visits.get(server, 0), 0.0)
 
     def limit(self, clusters: int) -> float | None:
         return None
-
-    def paid_by(self, server: int) -> float:
-        return 0.0
 
     def overview(self) -> list[GlobalOverview]:
         return []
@@ -234,11 +219,12 @@ class Lonely:
     def users(self, count: int) -> Packed:
         return Packed.zeros(count, self.shape.dim)
 
-    def local_server(self, place: Place, users: Packed, live: bool) -> LonelyLocal:
-        return LonelyLocal(place, users, self.ridge)
+    def local_server(self, place: Place, users: Packed, live: bool) -> LocalServer:
+        learner = LonelyLearner(users, self.ridge)
+        return LocalServer(learner, TallyLocal(learner, place.link))
 
-    def global_server(self, servers: list[int], link: Downlink) -> LonelyGlobal:
-        return LonelyGlobal(servers)
+    def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
+        return GlobalServer(TallyGlobal(servers))
 
     def compiled(self, federation: object) -> None:
         """It is played round by round."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.parts import edges
 
 from fclub.errors import FclubError, InvalidFile, InvalidMessage, OtherVersion
 from fclub.service.link.channel import (
@@ -172,7 +173,7 @@ def test_uploads_that_arrive_together_are_one_download(tmp_path: Path) -> None:
     busy(first, UPLOADS)
     pump.run()
     assert pump.hub.communications.downloads == sent + 1
-    assert second.server.learner.clusters.counts.sum() == pump.hub.server.reported == 6 + UPLOADS
+    assert edges(second.server).clusters.counts.sum() == pump.hub.server.reported == 6 + UPLOADS
     pump.close()
 
 

@@ -13,8 +13,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from tests.parts import is_a
 
 import fclub
+from fclub.service.nodes.local_node import LocalNode
 from fclub.service.serve import local_app
 from fclub.service.settings import Model
 
@@ -57,7 +59,7 @@ def visit(client: httpx.Client, seed: int) -> None:
 def test_a_visit_runs_through_few_files(policy: str, most: int, tmp_path: Path) -> None:
     """The local server carries its own global one; `fclub-dc` uploads at nearly every visit."""
     app, runner = local_app(local_settings(tmp_path, model=Model(dim=4, policy=policy)))
-    server: Any = runner.node.server
+    server: Any = is_a(LocalNode, runner.node).server
     with files_of_calls() as seen, serving(app) as client:
         for seed in range(BEFORE):
             visit(client, seed)

@@ -8,8 +8,8 @@ import pytest
 
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import CDP, TRANSCRIPT, USER
-from fclub.protocol import seam
-from fclub.protocol.seam import Outlook
+from fclub.protocol.interfaces import overview
+from fclub.protocol.interfaces.overview import Outlook
 from fclub.service.dashboard.words import global_notes, local_notes, next_sending, promise
 from fclub.service.settings import Model
 
@@ -19,13 +19,16 @@ from .federation import Pump
 @pytest.mark.parametrize(
     ("outlook", "words"),
     [
-        (Outlook(seam.VISITS_PER_USER, 1.26, 2.0, 2, 14), "Slot 3 of 14 of the plan is due once"),
-        (Outlook(seam.VISITS_PER_USER, 90.0, None, 14, 14), "All 14 slots of the plan are over"),
-        (Outlook(seam.OBSERVATIONS, 1200, 1320), "at 1,320 observations; now there are 1,200."),
-        (Outlook(seam.TIME, 0.0, 86_400.0, 2, 14), "Slot 3 of 14 of the plan is on 1970-01-02 00:00"),
-        (Outlook(seam.TIME, 0.0, None, 14, 14), "All 14 slots of the plan are over"),
-        (Outlook(seam.CHANGE), "once new data change its estimate"),
-        (Outlook(seam.NOTHING), "has no plan"),
+        (Outlook(overview.VISITS_PER_USER, 1.26, 2.0, 2, 14), "Slot 3 of 14 of the plan is due once"),
+        (Outlook(overview.VISITS_PER_USER, 90.0, None, 14, 14), "All 14 slots of the plan are over"),
+        (Outlook(overview.OBSERVATIONS, 1200, 1320), "at 1,320 observations; now there are 1,200."),
+        (
+            Outlook(overview.TIME, 0.0, 86_400.0, 2, 14),
+            "Slot 3 of 14 of the plan is on 1970-01-02 00:00",
+        ),
+        (Outlook(overview.TIME, 0.0, None, 14, 14), "All 14 slots of the plan are over"),
+        (Outlook(overview.CHANGE), "once new data change its estimate"),
+        (Outlook(overview.NOTHING), "has no plan"),
     ],
 )
 def test_a_page_says_when_a_server_sends_next(outlook: Outlook, words: str) -> None:
@@ -61,7 +64,7 @@ def test_what_is_not_well_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "s1: in quarantine after 5 messages that cannot be true; find out why, then "
         "POST /v1/servers/s1/release.",
     ]
-    alarmed = Outlook(seam.NOTHING, alarm="the population was not told right")
+    alarmed = Outlook(overview.NOTHING, alarm="the population was not told right")
     monkeypatch.setattr(type(node.server), "outlook", property(lambda server: alarmed))
     assert local_notes(node, {})[-1]["text"] == "The population was not told right."
     assert node.books.ledger is not None

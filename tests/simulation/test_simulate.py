@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.parts import packed
 
 import fclub
 from fclub.environments.synthetic import Synthetic
@@ -88,7 +89,7 @@ def test_inverses_do_not_drift_in_a_million_rounds(name: str) -> None:
 def test_models_do_not_drift_in_a_million_rounds(name: str) -> None:
     policy = fclub.make_policy(name, ridge=1.0)
     fclub.simulate(policy, "synthetic", 1_000_000, seed=1)
-    state = policy.pack()
+    state = packed(policy)
     for models in (getattr(state, "models", None), getattr(state, "users", None)):
         if models is not None:
             shifted = models.gram + np.eye(models.gram.shape[1])

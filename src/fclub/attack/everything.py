@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fclub.attack.brokered import Outside
 from fclub.attack.exact import Exact
 from fclub.attack.live import NUMBERS, Attack, Progress
-from fclub.attack.outside import Outside
 from fclub.attack.pairs import Pair, live_pairs
 from fclub.attack.scenes import brief, printed
-from fclub.attack.together import attack_two_servers
+from fclub.attack.together import attack_by_lies, attack_two_servers
 from fclub.privacy.audit import Finding, Interval
 from fclub.privacy.noise import DiscreteNoise
 
@@ -32,6 +32,7 @@ SURFACES = {
     "guesses": "likelihood ratio, linear discriminant, quadratic score, with the confidence they prove",
     "ledger": "releases on the wire that the ledger in the store has not charged",
     "broker": "all of this but guesses for somebody who listens at a NATS broker; headers; one budget",
+    "secure sums": "masked vectors near uniform, a drawn share of every member, a lying global server",
     "two at once": "two servers with the same data in one federation",
     "processes": "two processes with the same data",
 }
@@ -64,9 +65,11 @@ def attack_live(
         for epsilon, delta in budgets:
             attack = Attack(pair, epsilon, delta, source)
             findings = [*attack.twins(), *Exact(attack).findings(), *attack.noise(numbers, progress)]
-            if not pair.printed:  # that one sends when it likes
+            if not pair.printed and not pair.secure:  # that one sends when it likes
                 findings += attack_two_servers(attack)
-            if (epsilon, delta) == budgets[0] and not pair.printed:
+            if pair.secure and (epsilon, delta) == budgets[0]:
+                findings += attack_by_lies(attack)
+            elif (epsilon, delta) == budgets[0] and not pair.printed:
                 progress(f"{pair} over a broker")
                 findings += Outside(attack).findings()
             yield Result(pair, epsilon, delta, findings)

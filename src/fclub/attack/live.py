@@ -143,6 +143,7 @@ class Attack:
             "refused messages": max(run.refused for run in runs),
         }
         found = {"facts that differ": _differing(runs + twins)}
+        found |= st.masks(b"".join(run.masked for run in runs + twins))
         return found | {name: Interval(float(n), 0.0, 0.0) for name, n in counts.items()}
 
     def noise(self, numbers: int, progress: Progress) -> Iterator[Finding]:

@@ -29,17 +29,17 @@ START, VISIT = 1_000_000.0, 10.0
 VISITS_PER_SLOT = 4
 
 
-def plan_for(epsilon: float, delta: float, level: PlanLevel) -> Plan:
-    """Slots by the clock, each after so many visits of anybody, with noise per server."""
+def plan_for(epsilon: float, delta: float, level: PlanLevel, secure: bool = False) -> Plan:
+    """Slots by the clock, each after so many visits of anybody."""
     return make_plan(
         epsilon=epsilon,
         delta=delta,
         dim=DIM,
         users=1,
-        members=2,
+        members=3 if secure else 2,
         visits=SLOTS,
         level=level,
-        secure=False,
+        secure=secure,
         start=START,
         seconds_per_visit=VISITS_PER_SLOT * VISIT / SLOTS[0],
         window=2.0 * VISIT,
@@ -48,14 +48,20 @@ def plan_for(epsilon: float, delta: float, level: PlanLevel) -> Plan:
 
 
 class Pair(NamedTuple):
-    """A policy and its promise."""
+    """A policy and its promise; `secure` adds up in cohorts, so that only the sum is seen."""
 
     policy: str
     unit: str
     level: str
+    secure: bool = False
 
     def __str__(self) -> str:
-        return f"{self.policy} ({self.unit}, {self.level})"
+        return f"{self.policy} ({self.unit}, {self.means})"
+
+    @property
+    def means(self) -> str:
+        """The level, and how releases are added up."""
+        return f"{self.level}, secure sums" if self.secure else self.level
 
     @property
     def printed(self) -> bool:
@@ -85,7 +91,7 @@ class Pair(NamedTuple):
             return Model(policy=self.policy, dim=DIM, expected_clusters=2, parameters=budget)
         chosen: dict[str, Parameter] = {"unit": self.unit, "level": self.level}
         if self.unit == USER:
-            plan = plan_for(epsilon, delta, "interactive" if self.own else "transcript")
+            plan = plan_for(epsilon, delta, "interactive" if self.own else "transcript", self.secure)
             chosen["plan"] = plan.encode().decode()
         else:
             chosen |= SOON
@@ -107,9 +113,10 @@ def live_pairs() -> list[Pair]:
             continue
         if "unit" in row.defaults:
             found += [Pair(name, unit, level) for unit, level in PAIRS]
+            found += [Pair(name, unit, level, True) for unit, level in PAIRS if unit == USER]
         elif "level" in row.defaults:
             found += [Pair(name, EVENT, level) for level in LEVELS]
         else:
             found.append(Pair(name, EVENT, "cdp"))
     order = list(LEVELS)
-    return sorted(found, key=lambda pair: (pair.unit != USER, -order.index(pair.level), pair.policy))
+    return sorted(found, key=lambda p: (p.unit != USER, -order.index(p.level), p.secure, p.policy))

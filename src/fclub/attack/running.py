@@ -5,39 +5,71 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from fclub.attack.pairs import START, VISIT
+from fclub.cohorts.members import (
+    MemberList,
+    in_order,
+    make_identity,
+    write_identity,
+    write_members,
+)
 from fclub.core.types import Vector
 from fclub.errors import FclubError, NotAgreed
 from fclub.privacy.noise import NoiseSource
 from fclub.service.link.channel import GLOBAL, Numbered, decode_frame
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.local_node import LocalNode
-from fclub.service.nodes.parts import global_node, local_node, node_with_noise
-from fclub.service.settings import GlobalSettings, LocalSettings, Model
+from fclub.service.nodes.parts import (
+    adds_up_in_secret,
+    family_of,
+    global_node,
+    join_cohorts,
+    lead_cohorts,
+    local_node,
+    node_with_noise,
+)
+from fclub.service.settings import GlobalSettings, LocalSettings, Model, Secure, SecureHub
 from fclub.service.store.backup import backup_store
 
 NAME = "s0"
+BESIDE = ("s1", "s2")
+"""Members without users, with whom it adds up where sums are secure."""
+
+MEMBERS = "members.json"
+
+MOMENTS = 5
+"""Of a visit, in which secure sums go on."""
 
 
 class Sent(NamedTuple):
-    """A frame of the local server, and how many visits there were before."""
+    """A frame of the local server, and how many visits there were before, or seconds."""
 
     visits: int
     frame: bytes
 
 
+class Sum(NamedTuple):
+    """What a global server has added up in a slot."""
+
+    slot: int
+    members: int
+    share: int
+    sums: bytes
+
+
 class Wire(Protocol):
-    """What is known of one server after a run: its frames, its log and its store."""
+    """What is known of one server after a run: its frames, its log, its store, and secure sums."""
 
     name: str
     sent: list[Sent]
     notices: list[tuple[int, str]]
     served: dict[str, bytes]
     refused: int
+    sums: list[Sum]
 
     @property
     def store(self) -> Path: ...
@@ -65,9 +97,18 @@ class Running:
         self.served: dict[str, bytes] = {}
         self.visitors: list[str] = []
         self.refused = 0
+        self.sums: list[Sum] = []
         self.now = START
+        self.partners: dict[str, LocalNode] = {}
+        self.secure = adds_up_in_secret(family_of(model))
+        if self.secure:
+            self.names = (NAME, *BESIDE)
+            _found(folder, self.names)
         self.hub = self._open_hub()
         self.node = self._open()
+        for name in self.names[1:] if self.secure else ():
+            self.partners[name] = self._read_store(name)
+            self.partners[name].sessions.connected()
         self.deliver()
 
     @property
@@ -76,8 +117,21 @@ class Running:
 
     def _open_hub(self) -> GlobalNode:
         store = str(self.folder / "global.db")
-        settings = GlobalSettings(model=self.model, store=store, servers=[*self.names])
-        return global_node(settings, lambda: self.now)
+        members = SecureHub(members=str(self.folder / MEMBERS)) if self.secure else SecureHub()
+        settings = GlobalSettings(model=self.model, store=store, servers=[*self.names], secure=members)
+        hub = global_node(settings, lambda: self.now)
+        lead_cohorts(hub, settings)
+        if hub.cohort is not None:
+            tell = hub.cohort.summed
+
+            def summed(*told: Any) -> None:
+                """Answered late, it answers nothing: members go on at the point they know."""
+                self.sums.append(Sum(*told))
+                if not self.late:
+                    tell(*told)
+
+            hub.cohort.summed = summed
+        return hub
 
     def _open(self) -> LocalNode:
         node = self._read_store()
@@ -85,15 +139,19 @@ class Running:
         return node
 
     def _settings(self, name: str, file: str) -> LocalSettings:
-        return LocalSettings(model=self.model, name=name, store=str(self.folder / f"{file}.db"))
+        store = str(self.folder / f"{file}.db")
+        return LocalSettings(model=self.model, name=name, store=store, secure=key_of(self.folder, name))
 
     def _read_store(self, name: str = NAME, file: str | None = None) -> LocalNode:
         settings = self._settings(name, file or name)
         rng = np.random.default_rng(0)
         if self.exact:
-            return local_node(settings, self.source, rng, clock=lambda: self.now)
-        assert self.source is not None
-        return node_with_noise(settings, self.source, rng, clock=lambda: self.now)
+            node = local_node(settings, self.source, rng, clock=lambda: self.now)
+        else:
+            assert self.source is not None
+            node = node_with_noise(settings, self.source, rng, clock=lambda: self.now)
+        join_cohorts(node, settings)
+        return node
 
     def _stop(self, node: LocalNode | GlobalNode) -> None:
         """The process of this node ends."""
@@ -109,9 +167,11 @@ class Running:
     def wait(self, user: str = "") -> None:
         """The time that a visit takes, of somebody or of nobody; then slots may be due or over."""
         self.visitors.append(user)
-        self.now += VISIT
-        self.deliver()
-        self._tick()
+        moments = MOMENTS if self.secure else 1
+        for _ in range(moments):
+            self.now += VISIT / moments
+            self.deliver()
+            self._tick()
 
     def _tick(self) -> None:
         for node in (*self._nodes().values(), self.hub):
@@ -137,23 +197,27 @@ class Running:
             for name, node in self._nodes().items():
                 for _, frame in self._commit(node):
                     moved = True
-                    self._hear(name, Sent(len(self.visitors), frame))
+                    when = int(self.now - START) if self.secure else len(self.visitors)
+                    self._hear(name, Sent(when, frame))
                     try:
                         self.hub.receive(name, frame)
                     except FclubError:  # an honest server sends nothing that is refused
                         self.refused += 1
 
     def _nodes(self) -> dict[str, LocalNode]:
-        return {NAME: self.node}
+        return {NAME: self.node, **self.partners}
 
     def _hear(self, name: str, sent: Sent) -> None:
-        self.sent.append(sent)
+        if name == NAME:
+            self.sent.append(sent)
 
     def _commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
         while (part := node.part()) is not None:
             part()
         while node.journal.save_some():
             pass
+        if node.cohort is not None:
+            node.cohort.run()
         changes = node.take()
         node.store.write(changes.statements)
         node.committed(changes)
@@ -195,6 +259,21 @@ class Running:
         self.deliver()
 
     def close(self) -> None:
-        """Stop both servers; their stores stay."""
+        """Stop all servers; their stores stay."""
         self._stop(self.hub)
-        self._stop(self.node)
+        for node in (self.node, *self.partners.values()):
+            self._stop(node)
+
+
+def key_of(folder: Path, name: str) -> Secure:
+    """Settings of a member, which one without secure sums has no use for."""
+    return Secure(identity=str(folder / f"{name}.key"), members=str(folder / MEMBERS))
+
+
+def _found(folder: Path, names: tuple[str, ...]) -> None:
+    """Keys of members, each of its own organisation, and the list that all have accepted."""
+    identities = [make_identity(name, f"of {name}") for name in names]
+    for identity in identities:
+        write_identity(identity, folder / f"{identity.name}.key")
+    entries = in_order(identity.entry for identity in identities)
+    write_members(MemberList("audit", 1, entries), folder / MEMBERS)

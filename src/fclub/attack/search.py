@@ -19,12 +19,11 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-import numpy as np
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
-from fclub.attack.exact import ROUNDED, Witness, by_release
+from fclub.attack.exact import ROUNDED, Witness, by_release, unexplained
 from fclub.attack.histories import USERS, History, PutBack, histories
 from fclub.attack.live import Attack, Progress, memory
 from fclub.attack.pairs import Pair, live_pairs
@@ -125,19 +124,12 @@ class Neighbours:
 
     def _witnessed(self, run: Transcript, twin: Transcript, source: Witness) -> dict[str, Interval]:
         """Each release has the noise of one draw, and no two have the same."""
-        claimed = self.attack.reader.deviations
-        drawn = [draw for draw in by_release(source.drawn, claimed) if draw is not None]
+        claimed, (together, deviations) = self.attack.reader.deviations, self.attack.reader.draws
+        drawn = by_release(source.drawn, deviations)
         if run.keys != twin.keys:
             return {"releases that follow from noise": Interval(1.0, 0.0, 0.0)}
         limit = 0.5 if self.attack.pair.unit == USER else ROUNDED
-        missing = 0
-        for noise in (run.white - twin.white) * claimed:
-            gaps = [float(np.abs(noise - draw).max()) for draw in drawn]
-            best = int(np.argmin(gaps)) if gaps else -1
-            if best < 0 or gaps[best] > limit:
-                missing += 1
-            else:
-                drawn.pop(best)
+        missing = unexplained((run.white - twin.white) * claimed, drawn, together, limit)
         return {"releases with noise that was not drawn for them": Interval(float(missing), 0.0, 0.0)}
 
 

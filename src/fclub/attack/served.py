@@ -32,7 +32,7 @@ from fclub.attack.histories import (
     Vec,
     Visits,
 )
-from fclub.attack.running import NAME, Running
+from fclub.attack.running import NAME, Running, key_of
 from fclub.privacy.noise import NoiseSource
 from fclub.service.http.gate import hash_token
 from fclub.service.http.local_app import LocalService
@@ -110,7 +110,9 @@ class Served(Running):
     def _settings(self, name: str, file: str) -> LocalSettings:
         http = Http(tokens=[hash_token(TOKEN)], max_items=8, max_batch=8, max_body_bytes=20_000)
         store = str(self.folder / f"{file}.db")
-        return LocalSettings(model=self.model, name=name, store=store, http=http)
+        return LocalSettings(
+            model=self.model, name=name, store=store, http=http, secure=key_of(self.folder, name)
+        )
 
     def _open(self) -> LocalNode:
         node, monitor = super()._open(), Monitor("local")
@@ -122,9 +124,10 @@ class Served(Running):
 
     def _commit(self, node: LocalNode | GlobalNode) -> list[tuple[str, bytes]]:
         """The local server's own commits store what it has, and do no work."""
-        if isinstance(node, GlobalNode):
+        if self.runner is None or node is not self.node:
             return super()._commit(node)
-        assert self.runner is not None
+        if node.cohort is not None:
+            node.cohort.run()
         self.runner.store()
         frames, self.runner.frames = self.runner.frames, []
         notices, self.runner.notices = self.runner.notices, []

@@ -116,6 +116,21 @@ def repeats(releases: Matrix) -> Interval:
     return Interval(float(len(releases) - distinct), 0.0, 0.0)
 
 
+def masks(vectors: bytes) -> dict[str, Interval]:
+    """Masked vectors are uniform: no number near another or near zero, and each bit is fair."""
+    numbers = np.frombuffer(vectors, dtype="<u8")
+    n = len(numbers)
+    near = np.count_nonzero(numbers + np.uint64(2**48) < np.uint64(2**49))
+    close = np.count_nonzero(np.diff(np.sort(numbers)) < np.uint64(2**32))
+    ones = np.array([np.count_nonzero(numbers >> np.uint64(bit) & np.uint64(1)) for bit in range(64)])
+    unfair = float(np.abs(ones - n / 2.0).max()) / sqrt(max(n, 1) / 4.0)
+    return {
+        "masked numbers near others": Interval(float(close), 0.0, 4.0),
+        "masked numbers near zero": Interval(float(near), 0.0, 4.0 + n / 1_000.0),
+        "deviations of the least fair bit": Interval(unfair, 0.0, 8.5),
+    }
+
+
 def off_lattice(releases: Matrix) -> Interval:
     """Numbers that are no whole steps: their low bits may tell of the data."""
     return Interval(float(np.count_nonzero(releases != np.rint(releases))), 0.0, 0.0)

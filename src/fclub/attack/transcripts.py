@@ -13,16 +13,19 @@ from scipy.linalg import solve_triangular
 from fclub.attack.pairs import Pair
 from fclub.attack.running import Wire
 from fclub.attack.scenes import EVERYBODY
+from fclub.cohorts.messages import Join, Masked
+from fclub.cohorts.messages import decode as decode_secret
 from fclub.core.lattice import STEP
 from fclub.core.types import Floats, Matrix, Vector
 from fclub.errors import InvalidFile
 from fclub.privacy.mechanisms import Tree
+from fclub.privacy.plan import Plan
 from fclub.privacy.sensitivity import noised_entries, noised_places, released_std
 from fclub.protocol.exchanges.slots import Release, read_whole
+from fclub.protocol.exchanges.user_streams import Digest
+from fclub.protocol.interfaces.family import Family
 from fclub.protocol.messages import Message, read_statistics
-from fclub.protocol.plus.messages import Digest
-from fclub.protocol.seam import Family
-from fclub.service.link.channel import Hello, Numbered, decode_frame
+from fclub.service.link.channel import Cohort, Hello, Numbered, decode_frame
 from fclub.service.store.books import read_books
 
 Key = tuple[Any, ...]
@@ -47,6 +50,7 @@ class Transcript(NamedTuple):
     each. `charged` are the releases that the final ledger knows of, and `spent` is the μ that it shows;
     `refused` are messages that the global server did not take. `nonces` are the random bytes of
     greetings, and `served` what each user was served from where others' data must not show in it.
+    `masked` are the vectors of secure sums as they left this server, one after the other.
     """
 
     facts: tuple[Any, ...]
@@ -58,6 +62,7 @@ class Transcript(NamedTuple):
     refused: int
     nonces: bytes
     served: dict[str, bytes]
+    masked: bytes = b""
 
 
 @dataclass
@@ -68,6 +73,7 @@ class _Heard:
     seen: set[tuple[bytes, bytes]] = field(default_factory=set)
     groups: dict[bytes, Vector] = field(default_factory=dict)
     session: int = 0
+    masked: dict[bytes, bytes] = field(default_factory=dict)
 
 
 class Reader:
@@ -95,12 +101,21 @@ class Reader:
                 for key, values in self._noised(message, session, heard):
                     streams.setdefault(key, []).append(values)
                     order.append((key, len(streams[key]) - 1))
+            elif isinstance(frame, Cohort):
+                said = decode_secret(frame.payload)
+                fact += [type(said).__name__, len(data)]
+                nonces += said.key if isinstance(said, Join) else b""
+                if isinstance(said, Masked):
+                    heard.masked[said.roster] = said.values
             else:
                 nonces += frame.number if isinstance(frame, Hello) else b""
                 if not self.pair.grouped:
                     fact += [len(data), *numbers_in(msgspec.to_builtins(frame))]
             facts.append(tuple(fact))
         facts += [(visits, "notice", text) for visits, text in running.notices]
+        for found in running.sums:
+            streams[(found.slot,)] = [self._whole(found.sums)]
+            order.append(((found.slot,), 0))
         charged, spent = _charged(running)
         white = {key: self._whiten(key, np.array(values)) for key, values in streams.items()}
         return Transcript(
@@ -113,6 +128,7 @@ class Reader:
             refused=running.refused,
             nonces=nonces,
             served=running.served if self.pair.own else {},
+            masked=b"".join(heard.masked.values()),
         )
 
     def _plain(self, message: Message) -> list[float]:
@@ -130,9 +146,7 @@ class Reader:
     def _noised(self, message: Message, session: int, heard: _Heard) -> list[tuple[Key, Vector]]:
         """Numbers that were not sent before, each with its stream."""
         if isinstance(message, Release):
-            family: Any = self.family
-            values = read_whole(message.sums, family.plan.entries)
-            return [((message.slot,), values.astype(np.float64))]
+            return [((message.slot,), self._whole(message.sums))]
         parts = {part.cluster: self._entries(part.statistics) for part in message.parts()}
         if self.pair.printed:
             kind = type(message).__name__
@@ -143,6 +157,10 @@ class Reader:
         new = [(c, v) for c, v in parts.items() if (c, v.tobytes()) not in heard.seen]
         heard.seen |= {(cluster, values.tobytes()) for cluster, values in new}
         return [((session, cluster), values) for cluster, values in new]
+
+    def _whole(self, sums: bytes) -> Vector:
+        family: Any = self.family
+        return np.asarray(read_whole(sums, family.plan.entries).astype(np.float64))
 
     def _entries(self, statistics: bytes) -> Vector:
         sent = read_statistics(statistics, self.dim)
@@ -175,7 +193,9 @@ class Reader:
         """Of the noise of each number of a release or of a stream, in lattice steps."""
         family: Any = self.family
         if self.pair.unit == "user":
-            return np.full(family.plan.entries, float(family.plan.deviation))
+            plan: Plan = family.plan
+            total = plan.total(plan.members) if self.pair.secure else float(plan.deviation)
+            return np.full(plan.entries, total)
         deviations = released_std(self.domain, self.dim, family.plan.mechanism.std) / STEP
         return np.asarray(deviations[deviations > 0.0])
 
@@ -183,11 +203,27 @@ class Reader:
         """μ of so many releases of what one neighbour changes."""
         family: Any = self.family
         if self.pair.unit == "user":
-            return float(np.sqrt(releases) * family.plan.bound / family.plan.deviation)
+            return float(np.sqrt(releases) * family.plan.bound / self.deviations[0])
         mechanism, sensitivity = family.plan.mechanism, family.plan.sensitivity
         rounding = mechanism.step * np.sqrt(releases * mechanism.entries)
         moved = sensitivity * mechanism.multiplier(releases) + rounding
         return float(moved / (mechanism.std * np.sqrt(self.streams)))
+
+    @property
+    def draws(self) -> tuple[int, Vector]:
+        """How many draws are added up in a release, and the deviations of each of them."""
+        if not self.pair.secure:
+            return 1, self.deviations
+        plan: Plan = self.family.plan  # type: ignore[attr-defined]
+        return plan.members, np.full(plan.entries, float(plan.share(plan.members)))
+
+    @property
+    def hidden(self) -> float:
+        """How much smaller noise is without the shares of those who may collude."""
+        if not self.pair.secure:
+            return 1.0
+        plan: Plan = self.family.plan  # type: ignore[attr-defined]
+        return float(np.sqrt(plan.members / plan.honest(plan.members)))
 
     @property
     def releases(self) -> int:

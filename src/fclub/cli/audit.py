@@ -70,7 +70,7 @@ def _searched(found: list[Searched]) -> dict[str, Any]:
             {
                 "policy": one.pair.policy,
                 "unit": one.pair.unit,
-                "level": one.pair.level,
+                "level": one.pair.means,
                 "epsilon": one.epsilon,
                 "tests": [finding.test for finding in one.failures],
                 "history": str(one.history),
@@ -111,7 +111,7 @@ def _live(policy: str | None, budgets: Budgets, numbers: int, histories: int, as
     failures += sum(one.history is not None for one in searched)
     if as_json:
         rows = [
-            _as_dict(r.epsilon, r.delta, f, policy=r.pair.policy, unit=r.pair.unit, level=r.pair.level)
+            _as_dict(r.epsilon, r.delta, f, policy=r.pair.policy, unit=r.pair.unit, level=r.pair.means)
             for r in results
             for f in r.findings
         ]
@@ -134,7 +134,7 @@ def _print_live(results: list[Result], searched: list[Searched], twice: Finding)
         part = f"{max(i.value / i.high for i in moved):.1%}" if moved else "no twins"
         outcome = f"[bold red]{failed} FAIL[/]" if failed else "[green]ok[/]"
         budget = f"{epsilon:g}, {delta:g}"
-        table.add_row(*pair, budget, str(len(findings)), part, outcome)
+        table.add_row(pair.policy, pair.unit, pair.means, budget, str(len(findings)), part, outcome)
     console.print(table)
     for result in results:
         for finding in result.failures:

@@ -21,9 +21,9 @@ from fclub.privacy.levels import EVENT, LEVELS, USER, Level
 from fclub.privacy.mechanisms import plan_stream
 from fclub.privacy.plan import Plan
 from fclub.privacy.sensitivity import CENTRE, Domain
-from fclub.protocol.plus.private import PrivatePlusConstants
+from fclub.protocol.interfaces.family import Shape
 from fclub.protocol.rows.population import PopulationFamily
-from fclub.protocol.seam import Shape
+from fclub.protocol.rows.private import PrivatePlusConstants
 from fclub.service.store.books import read_books
 from fclub.service.store.store import is_store
 

@@ -11,8 +11,8 @@ import typer
 
 from fclub.service.nodes.parts import check_copy, forget_user
 from fclub.service.store.backup import backup_store, restore_store
+from fclub.service.store.books import in_words, read_sent
 from fclub.service.store.export import export_log
-from fclub.service.store.sent import in_words, read_sent
 
 app = typer.Typer(add_completion=False, help="Look after the store of a server.")
 

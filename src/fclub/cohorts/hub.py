@@ -103,6 +103,16 @@ class HubRecord(msgspec.Struct, frozen=True):
     """Members that were ready and did not send; an operator readmits them."""
     slots: tuple[SlotView, ...] = ()
 
+    @property
+    def over(self) -> list[SlotView]:
+        ends = (Stage.SUMMED, Stage.NOT_SUMMED)
+        return [view for view in self.slots if view.stage in ends]
+
+    def verdict(self, roster: bytes) -> Message:
+        """For who sends what is over."""
+        summed = any(view.roster == roster and view.stage == Stage.SUMMED for view in self.slots)
+        return Summed(roster) if summed else Abort(roster)
+
 
 class Hub:
     """Call, wait, Roster, wait, Go, wait, sum. `tick` moves on when time has passed."""
@@ -155,13 +165,13 @@ class Hub:
         now, plan = self._clock(), self.plan
         if not 0 <= slot < len(plan.times):
             raise InvalidSetting(f"expected a slot from 0 to {len(plan.times) - 1}", slot)
-        if any(view.period == plan.period and view.slot >= slot for view in self._over()):
+        if any(view.period == plan.period and view.slot >= slot for view in self.record.over):
             raise SlotUsed(f"slot {slot} of period {plan.period} is over")
         if self._call is not None or self.record.gone is not None:
             raise CohortRefused("expected the slot before to be summed or given up first")
-        if not plan.times[slot] <= now < self._latest(slot):
+        if not plan.times[slot] <= now < plan.latest_go(slot):
             raise OutsideWindow(
-                f"slot {slot} is called from {plan.times[slot]} to {self._latest(slot)}"
+                f"slot {slot} is called from {plan.times[slot]} to {plan.latest_go(slot)}"
             )
         self._absent = set()
         self._show(SlotView(plan.period, slot, Stage.CALLED, {}, self._expected()))
@@ -184,21 +194,21 @@ class Hub:
         """What follows from the time alone."""
         now, call, gone = self._clock(), self._call, self.record.gone
         if gone is not None:
-            over = now >= self._give_up(gone.slot)
+            over = now >= self.plan.gives_up(gone.slot)
             return self._lose(gone) if over else Step()
         if call is None:
             return Step()
-        if now >= self._latest(call.slot):
+        if now >= self.plan.latest_go(call.slot):
             return self._not_summed()
         if not self._roster:
             due = self._called_at + self.plan.delay + self.patience
-            return self._gather() if now >= due else Step()
-        return self._retry() if now >= self._gathered_at + self.patience else Step()
+            return self._gather(call) if now >= due else Step()
+        return self._retry(call) if now >= self._gathered_at + self.patience else Step()
 
     def start_again(self) -> Step:
         """After a restart: a stored Go is said again, and members send what they have sent."""
         gone = self.record.gone
-        return Step(None, self._to(gone.names, Go(gone.roster))) if gone is not None else Step()
+        return Step(None, _to(gone.names, Go(gone.roster))) if gone is not None else Step()
 
     @property
     def total(self) -> Whole:
@@ -221,10 +231,11 @@ class Hub:
         self._joins, self._roster, self._rho = {}, (), b""
         self._ready, self._masked = set(), {}
         self._advance(Stage.CALLED, called=self._expected(), joined=(), ready=())
-        return Step(None, self._to(self._expected(), call))
+        return Step(None, _to(self._expected(), call))
 
     def _join(self, sender: str, message: Join) -> Step:
-        if self._call is None or self._roster:
+        call = self._call
+        if call is None or self._roster:
             raise NothingReady(f"no Call waits for a Join of {sender}")
         join = message.signed
         try:
@@ -235,16 +246,15 @@ class Hub:
             check_signature(self.members.entry(sender).public, self._context, join)
             self._probe.shared(sender, join.key)
         except CohortRefused as offence:
-            view = self._current()
+            view = self.record.slots[-1]
             self._show(msgspec.structs.replace(view, offences=view.offences | {sender: str(offence)}))
             raise
         self._joins[sender] = join
         self._advance(Stage.CALLED, joined=_in_order(self._joins))
-        return self._gather() if set(self._joins) >= set(self._expected()) else Step()
+        return self._gather(call) if set(self._joins) >= set(self._expected()) else Step()
 
-    def _gather(self) -> Step:
+    def _gather(self, call: Call) -> Step:
         """Send the roster if enough are there; otherwise wait on, and say how many are missing."""
-        call = self._running()
         joins = tuple(self._joins[name] for name in _in_order(self._joins))
         organisations = [self.members.entry(join.name).organisation for join in joins]
         try:
@@ -255,30 +265,29 @@ class Hub:
         self._roster, self._rho = joins, roster_hash(self._context, joins)
         self._gathered_at = self._clock()
         self._advance(Stage.GATHERED, reason="")
-        return Step(None, self._to([join.name for join in joins], Roster(joins)))
+        return Step(None, _to([join.name for join in joins], Roster(joins)))
 
     def _take_ready(self, sender: str, message: Ready) -> Step:
-        if not self._roster or message.roster != self._rho or sender not in self._joins:
+        call, names = self._call, tuple(join.name for join in self._roster)
+        if call is None or message.roster != self._rho or sender not in names:
             raise NothingReady(f"{sender} is ready under another roster than the one that was sent")
         self._ready.add(sender)
         self._advance(Stage.GATHERED, ready=_in_order(self._ready))
-        if len(self._ready) < len(self._roster):
+        if len(self._ready) < len(names):
             return Step()
-        call = self._running()
-        if self._clock() >= self._latest(call.slot):
+        if self._clock() >= self.plan.latest_go(call.slot):
             return self._not_summed()
-        names = tuple(join.name for join in self._roster)
         organisations = [self.members.entry(name).organisation for name in names]
         share = share_of(self.plan, call.slot, organisations)
         gone = Gone(call.period, call.slot, self._rho, names, share)
         self._call = None
         self._advance(Stage.GONE, roster=self._rho)
-        return self._store(gone=gone)._replace(messages=self._to(names, Go(self._rho)))
+        return self._store(gone=gone)._replace(messages=_to(names, Go(self._rho)))
 
     def _take_masked(self, sender: str, message: Masked) -> Step:
         gone = self.record.gone
         if gone is None or message.roster != gone.roster or sender not in gone.names:
-            return Step(None, (Outgoing(sender, self._verdict(message.roster)),))
+            return Step(None, (Outgoing(sender, self.record.verdict(message.roster)),))
         if len(message.values) != 8 * self.plan.entries:
             raise InvalidMessage(
                 f"{sender}: expected {8 * self.plan.entries} bytes, got {len(message.values)}"
@@ -311,59 +320,32 @@ class Hub:
 
     def _not_summed(self) -> Step:
         """The window is nearly over and nobody was told to go: free for all."""
-        call, rho = self._running(), self._rho
-        view = self._current()
-        reason = view.reason or f"not ready in time: {', '.join(self._unready()) or 'nobody'}"
+        reason = self.record.slots[-1].reason
+        reason = reason or f"not ready in time: {', '.join(self._unready()) or 'nobody'}"
         self._advance(Stage.NOT_SUMMED, missing=self._unready(), reason=reason)
         self._call = None
-        return self._store()._replace(messages=self._to(self._called(call), Abort(rho)))
+        return self._store()._replace(messages=_to(self._asked(), Abort(self._rho)))
 
-    def _retry(self) -> Step:
+    def _retry(self, call: Call) -> Step:
         """Again, without those who are missing: with fresh keys and fresh noise."""
-        call, rho = self._running(), self._rho
+        rho = self._rho
         names = [join.name for join in self._roster]
         self._absent |= set(self._unready())
         again = self._begin(call.slot)
-        return again._replace(messages=(*self._to(names, Abort(rho)), *again.messages))
+        return again._replace(messages=(*_to(names, Abort(rho)), *again.messages))
 
-    def _unready(self) -> tuple[str, ...]:
-        expected = [join.name for join in self._roster] or self._expected()
-        found = self._ready if self._roster else set(self._joins)
-        return tuple(name for name in expected if name not in found)
-
-    def _called(self, call: Call) -> tuple[str, ...]:
+    def _asked(self) -> tuple[str, ...]:
         return tuple(join.name for join in self._roster) or self._expected()
 
+    def _unready(self) -> tuple[str, ...]:
+        found = self._ready if self._roster else set(self._joins)
+        return tuple(name for name in self._asked() if name not in found)
+
     def _end(self, gone: Gone, message: Message, **changes: object) -> Step:
-        return self._store(gone=None, **changes)._replace(messages=self._to(gone.names, message))
-
-    def _verdict(self, roster: bytes) -> Message:
-        """For who sends what is over."""
-        summed = {view.roster for view in self.record.slots if view.stage == Stage.SUMMED}
-        return Summed(roster) if roster in summed else Abort(roster)
-
-    def _latest(self, slot: int) -> float:
-        """A quarter of the window is left for Go to arrive."""
-        return self.plan.times[slot] + 0.75 * self.plan.window
-
-    def _give_up(self, slot: int) -> float:
-        """Members may send until the next slot begins, or for one more window after the last."""
-        after = self.plan.times[slot + 1 :]
-        return after[0] if after else self.plan.end + self.plan.window
-
-    def _running(self) -> Call:
-        assert self._call is not None
-        return self._call
-
-    def _over(self) -> list[SlotView]:
-        ends = (Stage.SUMMED, Stage.NOT_SUMMED)
-        return [view for view in self.record.slots if view.stage in ends]
-
-    def _current(self) -> SlotView:
-        return self.record.slots[-1]
+        return self._store(gone=None, **changes)._replace(messages=_to(gone.names, message))
 
     def _advance(self, stage: Stage, **changes: object) -> None:
-        view = self._current()
+        view = self.record.slots[-1]
         times = view.times if stage in view.times else view.times | {str(stage): self._clock()}
         self._show(msgspec.structs.replace(view, stage=stage, times=times, **changes))
 
@@ -373,9 +355,6 @@ class Hub:
             kept = kept[:-1]
         self.record = msgspec.structs.replace(self.record, slots=(*kept, view)[-KEPT:])
 
-    def _to(self, names: Iterable[str], message: Message) -> tuple[Outgoing, ...]:
-        return tuple(Outgoing(name, message) for name in names)
-
     def _store(self, **changes: object) -> Step:
         self.record = msgspec.structs.replace(self.record, **changes)
         return Step(self.record)
@@ -383,3 +362,7 @@ class Hub:
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=str.encode))
+
+
+def _to(names: Iterable[str], message: Message) -> tuple[Outgoing, ...]:
+    return tuple(Outgoing(name, message) for name in names)

@@ -277,8 +277,7 @@ class Member:
         key = AgreementKey(self._entropy(KEY))
         join = sign_key(self._identity.secret, context, self._identity.name, key.public)
         self._joined = _Joined(call, plan, context, key, join)
-        due = self.now() + plan.delay
-        return Step(None, (Outgoing("", Join(*join), due),))
+        return Step(None, (Outgoing("", Join(*join), plan.beat(call.slot, self.now())),))
 
     def _roster(self, roster: Roster) -> Step:
         joined = self._joined

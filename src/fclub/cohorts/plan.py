@@ -39,8 +39,8 @@ class CohortPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=T
     """A period's slots. Slot r begins at `times[r]`, in seconds since 1970.
 
     `steps[r]` is C_r/g_r, `deviations[r]` the whole number of lattice steps not below σ_r/g_r and
-    `lattice[r]` is g_r. A member has at most `users` users. A Join leaves `delay` seconds after its
-    Call. `terms` is the digest of the whole plan from which this was made.
+    `lattice[r]` is g_r. A member has at most `users` users. A Join leaves
+    multiples of `delay` seconds after that. `terms` is the digest of the plan from which this was made.
     """
 
     federation: str
@@ -76,9 +76,23 @@ class CohortPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=T
     def end(self) -> int:
         return self.times[-1] + self.window
 
+    def beat(self, slot: int, now: float) -> float:
+        """A Join leaves at whole delays after t_r: how long users were added up does not show."""
+        begins = float(self.times[slot])
+        return begins + self.delay * (floor((now - begins) / self.delay) + 1) if self.delay else now
+
     def bound(self, slot: int) -> int:
         """No entry of a member's sum is larger."""
         return self.users * self.steps[slot]
+
+    def latest_go(self, slot: int) -> float:
+        """A quarter of the window is left for Go to arrive."""
+        return self.times[slot] + 0.75 * self.window
+
+    def gives_up(self, slot: int) -> float:
+        """Members may send until the next slot begins, or for one more window after the last."""
+        after = self.times[slot + 1 :]
+        return after[0] if after else self.end + self.window
 
 
 def _check_plan(plan: CohortPlan) -> None:

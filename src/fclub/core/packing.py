@@ -1,12 +1,15 @@
-"""Named tuples of arrays: as plain dictionaries for files and stores, and with one row more."""
+"""Named tuples of arrays: as plain dictionaries for files, and with one row more; triangles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
+
+from fclub.core.types import Indices
 
 State = TypeVar("State", bound=Any)
 LEAST_ROOM = 8
@@ -108,3 +111,19 @@ def _map(change: Callable[[Any], Any], state: Any) -> Any:
         array = isinstance(value, np.ndarray)
         changes[name] = change(value) if array else _map(change, value)
     return state._replace(**changes)
+
+
+@lru_cache(maxsize=64)
+def triangle_of(dim: int) -> tuple[Indices, Indices]:
+    """Rows and columns of the upper triangle."""
+    rows, columns = np.triu_indices(dim)
+    return rows, columns
+
+
+@lru_cache(maxsize=64)
+def places_of(dim: int) -> Indices:
+    """Where in the triangle each entry of the symmetric matrix is."""
+    rows, columns = triangle_of(dim)
+    places = np.empty((dim, dim), dtype=np.int64)
+    places[rows, columns] = places[columns, rows] = np.arange(len(rows))
+    return places

@@ -12,7 +12,7 @@ from fclub.core.types import Flags, Floats, Indices
 from fclub.environments.base import Items, Newcomers, Placement, Visits
 from fclub.environments.data.cache import load_ratings, name_of
 from fclub.environments.data.pipeline import clustered, most_rated, sparse_factors, sparse_vectors
-from fclub.environments.vectors import DataEnvironment, Groups, RatingsSource, Size
+from fclub.environments.vectors import DataEnvironment, Duplicates, Groups, RatingsSource, Size
 from fclub.environments.world import CATALOGUE, Catalogue
 from fclub.parameters import checked, meaning
 
@@ -33,6 +33,7 @@ class Liked(DataEnvironment):
     name: ClassVar[str] = "liked"
     own: ClassVar[tuple[str, ...]] = (
         *("path", "clusters", "size", "enough", "threshold", "holdout", "features", "quality"),
+        "duplicates",
     )
 
     @checked
@@ -69,15 +70,16 @@ class Liked(DataEnvironment):
         quality: Annotated[
             bool, meaning("an item's like rate in the training ratings is one of its features")
         ] = True,
+        duplicates: Duplicates = "refuse",
         visits: Visits = "uniform",
         newcomers: Newcomers = 0.0,
     ) -> None:
         least = ceil(items / holdout) if enough is None else enough
         require(least >= items, f"enough must be at least the {items} items of an offer", enough)
-        ratings = load_ratings(path)
+        ratings = load_ratings(path, duplicates)
         self.path, self.clusters, self.size = name_of(path, ratings), clusters, size
         self.enough, self.threshold, self.holdout = enough, threshold, holdout
-        self.features, self.quality = features, quality
+        self.features, self.quality, self.duplicates = features, quality, duplicates
         self.rated = most_rated(ratings, size)
         line = float(ratings.values.mean()) if threshold is None else threshold
         self.likes: Flags = self.rated.data >= line

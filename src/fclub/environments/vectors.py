@@ -50,6 +50,10 @@ RatingsSource = Annotated[
         "columns user, item and rating"
     ),
 ]
+Duplicates = Annotated[
+    Literal["refuse", "last"],
+    meaning("what becomes of a user's ratings of one item. last: the last of them counts"),
+]
 Groups = Annotated[
     int, meaning("k: users are grouped by k-means; 0: every user has its own vector", least=0)
 ]
@@ -157,7 +161,7 @@ class RatedItems(VectorEnvironment):
     """Users of the densest `size` × `size` part of the ratings in `path`, `users` of them at random."""
 
     name: ClassVar[str] = "ratings"
-    own: ClassVar[tuple[str, ...]] = ("path", "clusters", "size")
+    own: ClassVar[tuple[str, ...]] = ("path", "clusters", "size", "duplicates")
 
     @checked
     def __init__(
@@ -170,12 +174,14 @@ class RatedItems(VectorEnvironment):
         items: Items = 10,
         placement: Placement = "blocks",
         size: Size = 1000,
+        duplicates: Duplicates = "refuse",
         visits: Visits = "uniform",
         newcomers: Newcomers = 0.0,
     ) -> None:
         super().__init__(users, servers, dim, items, placement, visits, newcomers)
-        ratings = load_ratings(path)
+        ratings = load_ratings(path, duplicates)
         self.path, self.clusters, self.size = name_of(path, ratings), clusters, size
+        self.duplicates = duplicates
         self._part = densest(ratings, size)
 
     @cached_property

@@ -217,11 +217,11 @@ def rounds(users: int) -> dict[str, Any]:
     environment.start(0)
     policy = make_policy("fclub-dc")
     policy.start(environment.problem, environment.server_of, seed=0)
-    played = policy.pack(), environment.pack(), np.empty((10, DIM)), ROUNDS
+    assert policy.compiled is not None
+    played = policy.compiled.pack(), environment.pack(), np.empty((10, DIM)), ROUNDS
     late, choices = Late.start(0, DIM), np.zeros(0, dtype=np.int64)
     told = np.zeros(2), Tally.start(environment.is_newcomer), late, choices
-    assert policy.kernels is not None
-    play = loop_for(policy.kernels, *played, *told)
+    play = loop_for(policy.compiled.kernels, *played, *told)
     play(*played, *told)
     before = time.process_time()
     play(*played, *told)

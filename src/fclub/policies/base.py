@@ -17,8 +17,9 @@ from fclub.core.packing import flatten, rebuild
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidSetting, NotStarted, UnknownUser
 from fclub.parameters import Parameters, changed
+from fclub.protocol.interfaces.family import Compiled, Kernels
+from fclub.protocol.interfaces.learner import State
 from fclub.protocol.link import Communications
-from fclub.protocol.seam import Kernels, State
 
 _COMMON = {"_problem", "server_of", "truth", "vectors", "observations"}
 """Attributes of every policy, which its file holds anyway."""
@@ -29,8 +30,8 @@ class Policy(Parameters, ABC):
 
     Subclasses declare parameters as annotated attributes with a default, and implement `_start`,
     `_recommend`, `_update` and `theta_`; `labels_`, if users share anything; `state` and `restore`, if
-    their attributes are more than arrays, generators and plain values. Those that can be played inside
-    compiled code also have `kernels`, `pack` and `unpack`.
+    their attributes are more than arrays, generators and plain values; `compiled`, if compiled code can
+    play them.
 
     >>> import fclub
     >>> import numpy as np
@@ -155,19 +156,9 @@ class Policy(Parameters, ABC):
         self.vectors = None if vectors is None else np.array(vectors, dtype=np.float64)
 
     @property
-    def kernels(self) -> Kernels | None:
-        """What compiled code calls on the packed state, or None."""
+    def compiled(self) -> Compiled | None:
+        """How compiled code plays it, block by block; None where it cannot."""
         return None
-
-    def pack(self) -> Any | None:
-        """The state as arrays that compiled code can play on, or None."""
-        return None
-
-    def count_events(self, state: Any) -> None:
-        """Add what compiled code has sent to `communications`."""
-
-    def unpack(self, state: Any) -> None:
-        """Take back what compiled code has changed."""
 
     @abstractmethod
     def _start(self, *args: Any, **known: Any) -> None:
@@ -253,6 +244,23 @@ Arrays = TypeVar("Arrays")
 """The named tuple that is the whole state of a policy."""
 
 
+@dataclass(frozen=True)
+class InPlace:
+    """Kernels that play on a policy's own arrays: nothing is handed over or taken back."""
+
+    kernels: Kernels
+    state: Any
+
+    def pack(self) -> Any:
+        return self.state
+
+    def count_events(self, state: Any) -> None:
+        """The state itself counts."""
+
+    def unpack(self, state: Any) -> None:
+        """The policy has it."""
+
+
 class KernelPolicy(Policy, Generic[Arrays]):
     """Its state is one named tuple of arrays, played by two kernels.
 
@@ -274,8 +282,9 @@ class KernelPolicy(Policy, Generic[Arrays]):
     def _update(self, user: int, x: Vector, y: float) -> None:
         self.kernels[1](self._state, user, x, y)
 
-    def pack(self) -> Any:
-        return self._state
+    @property
+    def compiled(self) -> Compiled:
+        return InPlace(self.kernels, self._state)
 
     def state(self) -> State:
         drawn = {name: source.bit_generator.state for name, source in _generators(self._state).items()}

@@ -14,11 +14,11 @@ from importlib.metadata import EntryPoint, entry_points
 
 from fclub.errors import InvalidSetting, UnknownName
 from fclub.parameters import Parameter
-from fclub.protocol.plus.private import ROWS as PLUS
+from fclub.protocol.interfaces.family import Constants, Family, Shape
 from fclub.protocol.rows.exact import ExactRow
 from fclub.protocol.rows.paper import ROWS as PAPER
 from fclub.protocol.rows.pooled import ROWS as POOLED
-from fclub.protocol.seam import Constants, Family, Shape
+from fclub.protocol.rows.private import ROWS as PLUS
 
 GROUP = "fclub.learners"
 

@@ -13,8 +13,10 @@ from fclub.core.packing import inside, under
 from fclub.core.types import Indices
 from fclub.privacy.ledger import ReleaseEvent
 from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise, SeededNoise
+from fclub.protocol.interfaces.family import Family, Place
+from fclub.protocol.interfaces.learner import State
 from fclub.protocol.link import Communications, InProcessLink
-from fclub.protocol.seam import Family, LocalServer, Place, State
+from fclub.protocol.servers import LocalServer
 
 
 class Federation:

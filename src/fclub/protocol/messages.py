@@ -4,20 +4,19 @@ Only statistics of clusters, under ids that mean nothing outside their server. W
 the link, not claimed by the message. Statistics are written as the upper triangle, so an asymmetric
 matrix cannot even be expressed, and with a fixed width, so that size tells nothing.
 
-Each family has messages of its own (`paper/messages.py`, `plus/messages.py`) and reads no others.
+Each exchange has messages of its own and reads no others.
 
 A server does not believe everything, and checks before anything is changed. An honest message holds the
 outer products of `count` feature vectors of norm at most 1, the shifts and the noise of the mechanism.
 The allowance for noise is eight standard deviations, which an honest server exceeds less than once in
 10¹⁴ messages. Asymmetry, a wrong dimension and numbers that are not finite are refused where bytes
-become statistics. Each family checks its own messages with what is here.
+become statistics. Each exchange checks its own messages with what is here.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Sequence
-from functools import lru_cache
 from math import isnan, sqrt
 from typing import Any, NamedTuple, Protocol, Union
 
@@ -26,8 +25,8 @@ import numpy as np
 
 from fclub.core.kernels import largest_entry, log_determinant, trace
 from fclub.core.lattice import GRID, is_whole
+from fclub.core.packing import places_of, triangle_of
 from fclub.core.statistics import Statistics
-from fclub.core.types import Indices
 from fclub.errors import InvalidMessage
 
 VERSION = 1
@@ -106,22 +105,6 @@ def read_id(data: bytes) -> int:
     if len(data) != ID_BYTES:
         raise InvalidMessage(f"cluster id has {len(data)} bytes, expected {ID_BYTES}")
     return int.from_bytes(data, "big")
-
-
-@lru_cache(maxsize=64)
-def triangle_of(dim: int) -> tuple[Indices, Indices]:
-    """Rows and columns of the upper triangle."""
-    rows, columns = np.triu_indices(dim)
-    return rows, columns
-
-
-@lru_cache(maxsize=64)
-def places_of(dim: int) -> Indices:
-    """Where in the triangle each entry of the symmetric matrix is."""
-    rows, columns = triangle_of(dim)
-    places = np.empty((dim, dim), dtype=np.int64)
-    places[rows, columns] = places[columns, rows] = np.arange(len(rows))
-    return places
 
 
 def write_statistics(statistics: Statistics) -> bytes:

@@ -14,7 +14,13 @@ from fclub.core.statistics import Statistics
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.errors import CannotForget, CannotReplace
 from fclub.privacy.ledger import Stream
-from fclub.protocol.interfaces.exchange import GlobalExchange, LocalExchange, Moment
+from fclub.protocol.interfaces.exchange import (
+    Begin,
+    Beginning,
+    GlobalExchange,
+    LocalExchange,
+    Moment,
+)
 from fclub.protocol.interfaces.learner import (
     ANYTIME,
     FORGET,
@@ -25,8 +31,8 @@ from fclub.protocol.interfaces.learner import (
     State,
     Study,
 )
+from fclub.protocol.interfaces.overview import GlobalOverview, LocalOverview, Outlook
 from fclub.protocol.messages import Message, PhaseStart
-from fclub.protocol.seam import Beginning, GlobalOverview, LocalOverview, Outlook, nothing
 
 
 class LocalServer:
@@ -66,8 +72,11 @@ class LocalServer:
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
         if REPLACE not in self.learner.supports & self.exchange.supports:
             raise CannotReplace("this policy adds rewards up and cannot take one back")
-        if self.busy and self.final_once_sent:
-            raise CannotReplace("users are being added up, and this reward may be in their sums")
+        leaving = self.exchange.status().unsent or not all(map(self._is_study, self.jobs))
+        if self.final_once_sent and leaving:
+            raise CannotReplace(
+                "this reward may be in what is added up or released, and about to be sent"
+            )
         self.learner.replace(row, x, old, new)
 
     @property
@@ -104,13 +113,15 @@ class LocalServer:
     def receive(self, message: Message) -> None:
         self._work(self.exchange.receive(message))
         if isinstance(message, PhaseStart) and self.study is not None:
-            self._work(self.study.call(self.in_parts))
+            self._work(self.study.call())
 
     def due(self, moment: Moment | None = None) -> Callable[[], None] | None:
-        begin = self.exchange.due(moment)
-        if begin is None and moment is None and self.study is not None:
-            begin = self.study.due(self.in_parts)
-        return None if begin is None else partial(_do, self._work, begin)
+        """What the exchange has to do, then the study, of which one phase is open at most."""
+        found = [self.exchange.due(moment)]
+        if self.study is not None and moment is None and not any(map(self._is_study, self.jobs)):
+            found.append(self.study.due())
+        begins = [begin for begin in found if begin is not None]
+        return partial(_begin_all, self._work, begins) if begins else None
 
     def _work(self, job: Job | None) -> None:
         """Do a job and all that follow from it, or leave it to `part`, where a study comes last.
@@ -122,7 +133,7 @@ class LocalServer:
                 others = [one for one in self.jobs if one.kind != job.kind]
                 self.jobs = sorted([*others, job], key=self._is_study)
                 return
-            job.most = max(job.rows, 1)
+            job.beside = False
             while (add := self.learner.contribute(job)) is not None:
                 add()
             job = self._finish(job)
@@ -131,7 +142,9 @@ class LocalServer:
         return self.study is not None and job.kind == self.study.kind
 
     def _finish(self, job: Job) -> Job | None:
-        return None if self._is_study(job) else self.exchange.finish(job)
+        if self.study is not None and job.kind == self.study.kind:
+            return self.study.finish(job)
+        return self.exchange.finish(job)
 
     @property
     def busy(self) -> bool:
@@ -194,21 +207,30 @@ class LocalServer:
         return self.exchange.describe(self.learner.overview())
 
     def state(self) -> State:
-        arrays, values = _joined(learner=self.learner.state(), exchange=self.exchange.state())
+        study = {} if self.study is None else {"study": self.study.state()}
+        parts = {"learner": self.learner.state(), "exchange": self.exchange.state()}
+        arrays, values = _joined(**parts, **study)
         jobs = _joined(**{f"job{number}": job.state() for number, job in enumerate(self.jobs)})
         return arrays | jobs[0], values | {"jobs": list(jobs[1].values())}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.learner.restore(inside("learner.", arrays), values["learner"])
         self.exchange.restore(inside("exchange.", arrays), values["exchange"])
+        if self.study is not None:
+            self.study.restore(inside("study.", arrays), values["study"])
         self.jobs = [
             Job.restored(inside(f"job{number}.", arrays), job)
             for number, job in enumerate(values["jobs"])
         ]
 
 
-def _do(work: Callable[[Job | None], None], begin: Callable[[], Job | None]) -> None:
-    work(begin())
+def _begin_all(work: Callable[[Job | None], None], begins: list[Begin]) -> None:
+    for begin in begins:
+        work(begin())
+
+
+def nothing() -> None:
+    """A part of work that was done when it was taken."""
 
 
 def _joined(**states: State) -> State:

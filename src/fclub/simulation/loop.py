@@ -28,7 +28,7 @@ from fclub.environments.registry import make_environment
 from fclub.environments.world import World, draw_items, draw_reward, draw_user, regret_of
 from fclub.policies.base import Policy
 from fclub.policies.registry import make_policy
-from fclub.protocol.seam import Kernels
+from fclub.protocol.interfaces.family import Kernels
 from fclub.simulation.trace import CLUSTERS, COUNTERS, Trace, checkpoints
 
 Progress = Callable[[int], None]
@@ -196,6 +196,8 @@ class _Compiled:
     """Rounds in compiled blocks that end where the policy has something to do between rounds."""
 
     def __init__(self, policy: Policy, environment: Environment, choices: Indices) -> None:
+        assert policy.compiled is not None
+        self._compiled = policy.compiled
         self.policy, self.choices, self.delay = policy, choices, environment.delay
         self.tally = Tally.start(environment.is_newcomer)
         self.late = Late.start(environment.delay, environment.problem.dim)
@@ -206,10 +208,9 @@ class _Compiled:
     def _pack(self) -> None:
         """Take the policy's arrays over and look up the loop for their types, once for many blocks."""
 
-        self.state: Any = self.policy.pack()
-        told, kernels = (np.zeros(2), self.tally, self.late, self.choices), self.policy.kernels
-        assert kernels is not None
-        self._play = loop_for(kernels, self.state, self.world, self.items, 0, *told)
+        self.state: Any = self._compiled.pack()
+        told = np.zeros(2), self.tally, self.late, self.choices
+        self._play = loop_for(self._compiled.kernels, self.state, self.world, self.items, 0, *told)
 
     def _run(self, start: int, stop: int, totals: Floats) -> None:
         told = totals, self.tally, self.late, self.choices[start:stop]
@@ -221,7 +222,7 @@ class _Compiled:
             end = stop if limit is None else min(stop, limit + self.delay)
             self._run(start, end, totals)
             self.policy.observations = max(0, end - self.delay)
-            self.policy.count_events(self.state)
+            self._compiled.count_events(self.state)
             if self.policy.observations == limit:
                 self.finish()
                 self.policy.after_round()
@@ -229,13 +230,7 @@ class _Compiled:
             start = end
 
     def finish(self) -> None:
-        self.policy.unpack(self.state)
-
-
-def _can_compile(policy: Policy, environment: Environment) -> bool:
-    if environment.pack() is None or policy.kernels is None:
-        return False
-    return policy.pack() is not None
+        self._compiled.unpack(self.state)
 
 
 def simulate(
@@ -268,7 +263,7 @@ def simulate(
     environment.start(world_seed)
     policy.reveal(environment.labels, environment.vectors)
     policy.start(environment.problem, environment.server_of, seed=policy_seed)
-    possible = _can_compile(policy, environment)
+    possible = policy.compiled is not None and environment.pack() is not None
     require(possible or not fast, "the compiled loop cannot play this", (policy, environment.name))
     choices = np.zeros(rounds if record_choices else 0, dtype=np.int64)
     use = possible if fast is None else fast

@@ -11,10 +11,10 @@ from fclub.core.packing import flatten, with_row
 from fclub.core.statistics import Packed, observe
 from fclub.core.types import Counts, Floats, Indices, Vector
 from fclub.parameters import meaning
+from fclub.protocol.interfaces.family import Shape
 from fclub.protocol.interfaces.learner import FORGET, REPLACE, Bound, Job, State, SumNews
 from fclub.protocol.interfaces.overview import LocalOverview
 from fclub.protocol.rows.exact import ExactRow
-from fclub.protocol.seam import Shape
 
 
 class MeanLearner:

@@ -11,15 +11,12 @@ from math import exp, log
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
 from fclub.core.compiling import compiled
 from fclub.core.kernels import dot, invert, multiply
 from fclub.core.plus.type_model import TypeModel
 from fclub.core.plus.type_sums import (
     LOGIT,
-    OWN,
-    OWN_INFORMATION,
     PEOPLE,
     RESIDUAL,
     SPREAD,
@@ -40,9 +37,9 @@ class TypeRules:
 
     A taste has the expected squared norm `prior` and a reward the `variance`; these count as much as
     `prior_users` and `prior_visits`. log ω starts at log `within` with precision `within_precision`,
-    and ω is kept between `least_within` and `most_within`. Every type starts with one user's weight.
-    Centres move `relaxation` times as far as one step of expectation maximisation would take them, and
-    μ and S `caution` times less than a step of scoring.
+    and ω is kept between `least_within` and `most_within`: were it larger than at the start, the spread
+    within types would explain what types should. μ and S move `caution` times less than a step of
+    scoring would take them.
     """
 
     types: int = 20
@@ -52,10 +49,9 @@ class TypeRules:
     prior_users: float = 5.0
     prior_visits: float = 200.0
     within: float = 0.05
-    within_precision: float = 20.0
-    least_within: float = 0.01
-    most_within: float = 0.5
-    relaxation: float = 1.5
+    within_precision: float = 1.0
+    least_within: float = 1e-4
+    most_within: float = 0.05
     caution: float = 3.0
 
 
@@ -106,24 +102,16 @@ class Beliefs(NamedTuple):
         return spread
 
 
-def seeds(types: int, dim: int) -> Floats:
-    """Where types start, in standard units: the same on every server, so that type k means the same."""
-    bits = np.random.PCG64(0).random_raw(types * dim) >> np.uint64(11)
-    uniform = (bits.astype(np.float64) + 0.5) / 2.0**53
-    normal: Floats = ndtri(uniform).reshape(types, dim)
-    return normal
-
-
 def first_beliefs(rules: TypeRules) -> Beliefs:
-    """Before any data; half of the users are believed to be unlike all others."""
-    types, dim = rules.types, rules.dim
+    """Before any data everybody is of one type, or, as half of the users, unlike all others."""
+    dim = rules.dim
     scale = rules.prior / dim
     return Beliefs(
         mean=np.zeros(dim),
         covariance=np.eye(dim) * scale,
-        centres=seeds(types, dim) * np.sqrt(scale),
-        uncertainty=np.tile(np.eye(dim) * scale, (types, 1, 1)),
-        users=np.zeros(types),
+        centres=np.zeros((1, dim)),
+        uncertainty=np.eye(dim)[None] * scale,
+        users=np.zeros(1),
         scalars=np.array([rules.variance, log(rules.within), 0.0]),
     )
 
@@ -189,50 +177,15 @@ def tell_beliefs(beliefs: Beliefs, sums: TypeSums) -> None:
     sums.scalars[SPREAD] = people * beliefs.scalars[LOG_WITHIN]
 
 
-def move_types(beliefs: Beliefs, sums: TypeSums, rules: TypeRules) -> Beliefs:
-    """Centres, their weights and the share of "own", from all users' sums."""
-    moved = Beliefs(*(array.copy() for array in beliefs))
-    move_centres(sums.rows, rules.relaxation, moved)
-    people = float(sums.scalars[PEOPLE])
-    if people > 0.0:
-        logit = float(sums.scalars[LOGIT]) / people
-        slope = float(sums.scalars[OWN]) + 2.0 * (0.5 - 1.0 / (1.0 + exp(-logit)))
-        step = _limited(slope / (float(sums.scalars[OWN_INFORMATION]) + 0.5), -1.5, 1.5)
-        moved.scalars[LOGIT_OWN] = _limited(logit + step, -MOST_LOGIT, MOST_LOGIT)
-    np.maximum(sums.users, 0.0, out=moved.users)
-    return moved
+@compiled
+def move_own(logit: float, slope: float, information: float) -> float:
+    """A step of scoring for logit(own), limited: the prior is worth two users, one of each kind."""
+    step = (slope + 1.0 - 2.0 / (1.0 + exp(-logit))) / (information + 0.5)
+    return min(max(logit + min(max(step, -1.5), 1.5), -MOST_LOGIT), MOST_LOGIT)
 
 
 def _limited(value: float, least: float, most: float) -> float:
     return min(max(value, least), most)
-
-
-@compiled
-def move_centres(rows: Floats, relaxation: float, beliefs: Beliefs) -> None:
-    """C_k = (P₀ + ΣQ_w)⁻¹, and c_k towards C_k(P₀μ + Σq_w), where P₀⁻¹ = (1−ω)S."""
-    types, d = beliefs.centres.shape
-    precision, prior, vector = np.empty((d, d)), np.empty((d, d)), np.empty(d)
-    invert(beliefs.covariance, prior)
-    scale = 1.0 / (1.0 - exp(beliefs.scalars[LOG_WITHIN]))
-    for i in range(d):
-        for j in range(d):
-            prior[i, j] *= scale
-    multiply(prior, beliefs.mean, vector)
-    for k in range(types):
-        place = d
-        for i in range(d):
-            precision[i, i] = prior[i, i] + rows[k, place]
-            place += 1
-            for j in range(i + 1, d):
-                precision[i, j] = prior[i, j] + 0.5 * rows[k, place]
-                precision[j, i] = precision[i, j]
-                place += 1
-        invert(precision, beliefs.uncertainty[k])
-        for i in range(d):
-            target = 0.0
-            for j in range(d):
-                target += beliefs.uncertainty[k, i, j] * (vector[j] + rows[k, j])
-            beliefs.centres[k, i] += relaxation * (target - beliefs.centres[k, i])
 
 
 def move_population(

@@ -14,7 +14,6 @@ import numpy as np
 from fclub.core.compiling import beside, compiled, inner
 from fclub.core.plus.type_model import TypeModel, own_share, quadratic, row_length, weigh_types
 from fclub.core.plus.type_sums import (
-    LEAST_SHARE,
     OWN,
     OWN_INFORMATION,
     WITHIN,
@@ -25,6 +24,9 @@ from fclub.core.plus.type_sums import (
     residual,
 )
 from fclub.core.types import Floats, Indices, Matrix, Vector
+
+LEAST_SHARE = 0.02
+"""A user says nothing of the spread within a type that it belongs to with less probability."""
 
 LEAST_WEIGHT = 1e-3
 """A user is not added to a type that it belongs to with less probability: the others have it all."""
@@ -282,23 +284,3 @@ def put_in_half(sums: SplitSums, place: int, first: bool) -> None:
     sums.half_entropy[place] = part * sums.entropy[place]
     sums.rest_entropy[place] = (1.0 - part) * sums.entropy[place]
     sums.half_rows[place] = part * base.rows[place]
-
-
-def regrouped(sums: SplitSums, homes: Indices, types: int) -> SplitSums:
-    """The sums of types that have become others: each type's users are all of the type `homes` says."""
-    base, moved = sums.sums, SplitSums.zeros(types, len(sums.sums.mean))
-    total = moved.sums._replace(**{name: getattr(base, name) for name in TypeSums._fields[3:]})
-    for source, target in (
-        (base.users, total.users),
-        (base.visits, total.visits),
-        (base.rows, total.rows),
-        (sums.own, moved.own),
-        (sums.entropy, moved.entropy),
-        (sums.scatter, moved.scatter),
-    ):
-        np.add.at(target, homes, source)
-    pairs = np.zeros((types, types))
-    np.add.at(pairs, (homes[:, None], homes[None, :]), sums.merging)
-    moved.entropy[:] = np.maximum(moved.entropy - np.diag(pairs), 0.0)
-    moved.merging[:] = np.triu(pairs + pairs.T, 1)
-    return moved._replace(sums=total)

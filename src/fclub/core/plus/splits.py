@@ -20,14 +20,16 @@ from fclub.core.compiling import compiled, inner
 from fclub.core.kernels import cholesky, dot, invert, multiply, solve_lower
 from fclub.core.plus.beliefs import (
     LOG_WITHIN,
+    LOGIT_OWN,
     Beliefs,
     describe_types,
     digamma,
+    move_own,
     write_model,
 )
 from fclub.core.plus.split_sums import HalfColumns, SplitSums
 from fclub.core.plus.type_model import NOWHERE, TypeModel
-from fclub.core.plus.type_sums import PEOPLE, SPREAD, TypeSums
+from fclub.core.plus.type_sums import LOGIT, OWN, OWN_INFORMATION, PEOPLE, SPREAD, TypeSums
 from fclub.core.types import Floats, Matrix, Vector
 
 LEAST_GAIN = 0.6
@@ -144,16 +146,6 @@ def block_centres(prior: Prior, rows: Floats) -> tuple[Floats, Floats]:
     return centres, covariances
 
 
-def block_scores(rows: Floats, centres: Floats, covariances: Floats) -> Floats:
-    """The expected log evidence of each of these centres for users whose rows add up to each row."""
-    types, d = centres.shape
-    features, moments = np.empty((rows.shape[1], types)), np.empty((types, rows.shape[1]))
-    describe_types(centres, covariances, features, moments)
-    features[d:] = -0.5 * moments[:, d:].T
-    scores: Floats = rows @ features
-    return scores
-
-
 class Halves(NamedTuple):
     """Into which two each type may be split: centres, covariances, users of both; 1 where `open`."""
 
@@ -223,17 +215,60 @@ def start_halves(halves: Halves, beliefs: Beliefs, place: int, centres: Floats) 
     return changed
 
 
+@compiled
+def move_types(beliefs: Beliefs, sums: TypeSums) -> Beliefs:
+    """A step of expectation maximisation: c_k = C_k r_k, N_k and the share of "own"."""
+    prior = make_prior(beliefs.mean, beliefs.covariance, beliefs.scalars[LOG_WITHIN])
+    centres, uncertainty = block_centres(prior, sums.rows)
+    users, scalars = np.maximum(sums.users, 0.0), beliefs.scalars.copy()
+    if sums.scalars[PEOPLE] > 0.0:
+        logit = sums.scalars[LOGIT] / sums.scalars[PEOPLE]
+        scalars[LOGIT_OWN] = move_own(logit, sums.scalars[OWN], sums.scalars[OWN_INFORMATION])
+    return Beliefs(beliefs.mean, beliefs.covariance, centres, uncertainty, users, scalars)
+
+
+@compiled
 def move_halves(halves: Halves, prior: Prior, sums: SplitSums) -> Halves:
-    """A step of expectation maximisation for all halves."""
+    """The same step for all halves."""
     types, _, d = halves.centres.shape
-    rows, users = sums.half_rows, sums.half_users
-    both = np.stack([rows, sums.sums.rows - rows], axis=1).reshape(2 * types, -1)
-    centres, covariances = block_centres(prior, both)
-    counts = np.maximum(np.stack([users, sums.sums.users - users], axis=1), 0.0)
-    shaped = centres.reshape(types, 2, d), covariances.reshape(types, 2, d, d)
-    return Halves(*shaped, counts, halves.open)
+    base, rows = sums.sums, np.empty((2, sums.half_rows.shape[1]))
+    centres, spread = np.zeros((types, 2, d)), np.zeros((types, 2, d, d))
+    users = np.zeros((types, 2))
+    for k in range(types):
+        if halves.open[k] > 0.0:
+            for place in range(rows.shape[1]):
+                rows[0, place] = sums.half_rows[k, place]
+                rows[1, place] = base.rows[k, place] - rows[0, place]
+            centres[k], spread[k] = block_centres(prior, rows)
+            users[k, 0] = max(sums.half_users[k], 0.0)
+            users[k, 1] = max(base.users[k] - sums.half_users[k], 0.0)
+    return Halves(centres, spread, users, halves.open)
 
 
+@compiled
+def paying_types(prior: Prior, sums: SplitSums) -> Floats:
+    """1 for each type from which its users are served better than from a vector of their own.
+
+    Left out is type k if Σr·o − log Z_k − ΣH(r_k) − N_k(ψ(N_k+1) − ψ(n+K)) > `LEAST_GAIN`·N_k.
+    """
+    users, paying = sums.sums.users, np.empty(sums.own.shape[0])
+    total = digamma(users.sum() + users.shape[0])
+    for k in range(users.shape[0]):
+        typical = log_evidence(prior, sums.sums.rows[k]) + sums.entropy[k]
+        typical += users[k] * (digamma(users[k] + 1.0) - total + LEAST_GAIN)
+        paying[k] = 1.0 if sums.own[k] <= typical else 0.0
+    return paying
+
+
+@compiled
+def step(beliefs: Beliefs, halves: Halves, sums: SplitSums) -> tuple[Beliefs, Halves, Floats]:
+    """Types and their halves by the sums over all users, and which types pay."""
+    prior = make_prior(beliefs.mean, beliefs.covariance, beliefs.scalars[LOG_WITHIN])
+    moved = move_types(beliefs, sums.sums)
+    return moved, move_halves(halves, prior, sums), paying_types(prior, sums)
+
+
+@compiled
 def write_variational(beliefs: Beliefs, model: TypeModel, paying: Floats) -> None:
     """The model with the uncertainty of centres in its columns, and only types that pay.
 
@@ -241,30 +276,17 @@ def write_variational(beliefs: Beliefs, model: TypeModel, paying: Floats) -> Non
     everybody has a vector of one's own.
     """
     write_model(beliefs, model)
-    d, types = beliefs.mean.shape[0], beliefs.users.shape[0]
-    model.features[0, d:] = -0.5 * model.moments[0, :, d:].T
-    model.weights[0, :types][paying == 0.0] = NOWHERE
-    if not paying.any():
+    d, types, some = beliefs.mean.shape[0], beliefs.users.shape[0], False
+    for k in range(types):
+        for place in range(d, model.moments.shape[2]):
+            model.features[0, place, k] = -0.5 * model.moments[0, k, place]
+        if paying[k] == 0.0:
+            model.weights[0, k] = NOWHERE
+        some |= paying[k] > 0.0
+    if not some:
         model.weights[0, types] = 0.0
-
-
-def paying_types(prior: Prior, sums: SplitSums) -> Floats:
-    """1 for each type from which its users are served better than from a vector of their own.
-
-    Left out is type k if Σr·o − log Z_k − ΣH(r_k) − N_k(ψ(N_k+1) − ψ(n+K)) > `LEAST_GAIN`·N_k.
-    """
-    base = sums.sums
-    known, total = evidences(prior, base.rows), float(base.users.sum()) + sums.types
-    weights = np.array([digamma(float(n) + 1.0) for n in base.users]) - digamma(total)
-    more = sums.own - known - sums.entropy - base.users * weights
-    return np.where(more > LEAST_GAIN * base.users, 0.0, 1.0)
 
 
 def prior_in(beliefs: Beliefs) -> Prior:
     """Of a centre, as a server believes."""
     return make_prior(beliefs.mean, beliefs.covariance, float(beliefs.scalars[LOG_WITHIN]))
-
-
-def first_type(beliefs: Beliefs) -> Beliefs:
-    """Everybody is of one type, around the mean of all."""
-    return beliefs._replace(centres=beliefs.mean[None].copy())

@@ -16,10 +16,7 @@ from fclub.core.plus.type_model import (
     Work,
     learn_row,
     make_work,
-    own_share,
-    quadratic,
     row_length,
-    weigh_types,
 )
 from fclub.core.statistics import Packed
 from fclub.core.types import Floats, Indices, Matrix, Vector
@@ -28,9 +25,6 @@ PEOPLE, RESIDUAL, VISITS, OWN, OWN_INFORMATION, WITHIN, WITHIN_INFORMATION, LOGI
 """Places in `TypeSums.scalars`: users with data, squared residuals expected of all observations, their
 number, slope and information of the log evidence in logit(own) and in log ω, where W = ωS, and for
 every user these two as its server believes them to be."""
-
-LEAST_SHARE = 0.02
-"""A user says nothing of the spread within a type that it belongs to with less probability."""
 
 
 class TypeSums(NamedTuple):
@@ -160,43 +154,6 @@ def inform(model: TypeModel, sums: TypeSums) -> None:
         for j in range(d):
             both = 0.5 * (whole[i, j] + whole[j, i])
             sums.information[i, j] = sums.scalars[PEOPLE] * precision[i, j] - both
-
-
-@beside
-def sum_types(
-    model: TypeModel,
-    known: Known,
-    centres: Floats,
-    within: Matrix,
-    own: float,
-    labels: Indices,
-    sums: TypeSums,
-) -> None:
-    """Add every user to its types, in proportion to their probabilities, and to the slopes.
-
-    Types are fitted to everybody: a user's probabilities are given that it is of some type. How many
-    are of none, `own`, is learned beside. Notes every user's most probable type in `labels`.
-    """
-    types, d = centres.shape
-    weights, rest = np.empty(types), np.empty(d)
-    for a in range(known.people.shape[0]):
-        row = known.rows[a]
-        single = own_share(model, 0, known.own[a], weigh_types(model, 0, row, weights))
-        labels[known.people[a]] = np.argmax(weights)
-        sums.scalars[OWN] += single - own
-        sums.scalars[OWN_INFORMATION] += (single - own) * (single - own)
-        for k in range(types):
-            weight = weights[k]
-            sums.users[k] += weight
-            sums.visits[k] += weight * known.visits[a]
-            for place in range(row.shape[0]):
-                sums.rows[k, place] += weight * row[place]
-            share = weight * (1.0 - single)
-            if share > LEAST_SHARE:
-                residual(row, centres[k], rest)
-                excess = quadratic(within, rest) - known.trace[a]
-                sums.scalars[WITHIN] += 0.5 * share * excess
-                sums.scalars[WITHIN_INFORMATION] += 0.5 * share * known.square[a]
 
 
 @inner

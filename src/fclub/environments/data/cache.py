@@ -273,14 +273,17 @@ def installed(name: str) -> Manifest | None:
     return _open(name)[1] if _cached(name).is_file() else None
 
 
-def load_ratings(source: Source) -> Ratings:
-    """The ratings of a data set by name, of a file, folder or archive of one's own, of a data frame."""
+def load_ratings(source: Source, duplicates: str = "refuse") -> Ratings:
+    """The ratings of a data set by name, of a file, folder or archive of one's own, of a data frame.
+
+    `duplicates` is for one's own; see `read_ratings`.
+    """
     if not isinstance(source, str | PathLike):
-        return ratings_of(source)
+        return ratings_of(source, duplicates)
     source = str(source)
     path = _cached(source) if source in DATASETS else Path(source)
     stamp = path.stat().st_mtime_ns if path.is_file() else 0
-    return _load_ratings(source, tuple(data_folders()), stamp)
+    return _load_ratings(source, tuple(data_folders()), stamp, duplicates)
 
 
 def name_of(source: Source, ratings: Ratings) -> str:
@@ -291,13 +294,13 @@ def name_of(source: Source, ratings: Ratings) -> str:
 
 
 @lru_cache(maxsize=4)
-def _load_ratings(source: str, folders: tuple[Path, ...], stamp: int) -> Ratings:
+def _load_ratings(source: str, folders: tuple[Path, ...], stamp: int, duplicates: str) -> Ratings:
     """Read once per process, until the file's time `stamp` changes."""
     if source not in DATASETS:
         with tempfile.TemporaryDirectory() as folder:
             names = tuple(dict.fromkeys(m for known in DATASETS.values() for m in known.members))
             file = ratings_inside(Path(source), names, Path(folder))
-            return _read(file, file if Path(source).is_dir() else source)
+            return _read(file, file if Path(source).is_dir() else source, duplicates)
     if _cached(source).is_file():
         return _open(source)[0]
     wanted = DATASETS[source]

@@ -113,7 +113,8 @@ class _Read:
             self.path,
             self.first_line + second,
             f"user {ratings.user_ids[ratings.users[second]]} rated item "
-            f"{ratings.item_ids[ratings.items[second]]} already in line {self.first_line + before}",
+            f"{ratings.item_ids[ratings.items[second]]} already in line {self.first_line + before}; "
+            "expected one, or duplicates=last",
         )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fclub.experiments.leaderboard.ranks import Rank, in_world, ranks
-from fclub.experiments.leaderboard.record import Record
+from fclub.experiments.leaderboard.record import Cell, Record
 from fclub.experiments.leaderboard.suite import BASE, POLICIES, ROUNDS, SEEDS, WORLDS
 
 if TYPE_CHECKING:
@@ -29,9 +29,14 @@ bytes are means over worlds. ε is what was spent by the definition that the pol
 `{base}`, its world included.
 
 Constants were tuned once, by one rule for all: `benchmarks/tune.py`, on the worlds `few` and `many`,
-with the seeds 1000 to 1002, which are not among those played here. `fclub-dc`, tuned on 100,000 rounds
-of both placements, `fclub-plus` and `cdp-fclub-plus` play at their defaults; `random` has nothing to
-tune.
+with the seeds 1000 to 1002, which are not among those played here. `fclub-plus` and `cdp-fclub-plus`
+play at their defaults; `random` has nothing to tune.
+"""
+
+WORLDS_HEAD = """\
+## Worlds
+
+Regret relative to `{base}`, with messages, bytes and ε.
 """
 
 CITE = """\
@@ -91,14 +96,10 @@ def markdown(record: Record) -> str:
         "fewer": _fewer(record),
     }
     lines = [[c if k != 1 else f"`{c}`" for k, c in enumerate(cells_of(r))] for r in ranks(record)]
-    parts = [HEAD.format(**known), _table(COLUMNS, lines), ""]
+    parts = [HEAD.format(**known), _table(COLUMNS, lines), "", WORLDS_HEAD.format(**known)]
     for world in record.cells:
-        parts += [f"## {world}", "", f"{_sentence(WORLDS[world].meaning)}", ""]
-        parts += [
-            f"![Regret relative to {BASE} in the world {world}](images/leaderboard-{world}.svg)",
-            "",
-        ]
-        parts += [_world_table(record, world), ""]
+        parts += [f"**{world}**: {WORLDS[world].meaning}.", ""]
+        parts += [f"![Regret relative to {BASE} in {world}](images/leaderboard-{world}.svg)", ""]
     return "\n".join([*parts, CITE.format(**known)])
 
 
@@ -113,19 +114,12 @@ def _fewer(record: Record) -> str:
     return said
 
 
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] + "."
-
-
-def _world_table(record: Record, world: str) -> str:
-    cells, lines = record.cells[world], []
-    for place, (policy, relative) in enumerate(in_world(record, world).items(), start=1):
-        cell = cells[policy]
-        mean = sum(cell.regret) / len(cell.regret)
-        told = [f"{mean:,.0f}", str(relative), f"{cell.messages:,.0f}", _size(cell.bytes)]
-        lines.append([str(place), f"`{policy}`", *told, _epsilon(cell.epsilon)])
-    columns = ["rank", "policy", "regret", f"relative to {BASE}", "messages", "bytes", "ε"]
-    return _table(columns, lines)
+def _sent(cell: Cell) -> str:
+    """What a policy has sent and what that cost, beside its line of a picture."""
+    if not cell.messages:
+        return ""
+    spent = "" if cell.epsilon is None else f", ε = {_epsilon(cell.epsilon)}"
+    return f"{cell.messages:,.0f} messages, {_size(cell.bytes)}{spent}"
 
 
 def picture(record: Record, world: str) -> Figure:
@@ -133,7 +127,7 @@ def picture(record: Record, world: str) -> Figure:
     from matplotlib.figure import Figure
 
     found = in_world(record, world)
-    figure = Figure(figsize=(7.5, 0.28 * len(found) + 1.0), layout="constrained")
+    figure = Figure(figsize=(9.0, 0.28 * len(found) + 1.0), layout="constrained")
     axes = figure.subplots()
     rows = range(len(found))
     means = [value.mean for value in found.values()]
@@ -144,6 +138,9 @@ def picture(record: Record, world: str) -> Figure:
     axes.scatter(means, rows, c=ours, zorder=3)
     axes.set_yticks(rows, [f"{name}  {value.mean:.2f}" for name, value in found.items()])
     axes.invert_yaxis()
+    sent = axes.secondary_yaxis("right")
+    sent.set_yticks(rows, [_sent(record.cells[world][name]) for name in found], fontsize="small")
+    sent.tick_params(length=0)
     axes.set_xscale("log")
     ticks = [t for t in (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0) if _inside(t, means)]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

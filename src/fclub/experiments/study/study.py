@@ -91,11 +91,15 @@ class Study(msgspec.Struct):
     def agrees(self, figures: Sequence[Figure]) -> bool:
         """Whether these figures can stand beside those of the study.
 
-        They can if all have the same rounds and seeds, and if figures that show the same panel show
-        the same experiment.
+        They can if the longest runs of both are equally long and have the same seeds, and if figures
+        that show the same panel show the same experiment.
         """
         panels = [panel for figure in (*self.figures, *figures) for panel in figure.panels]
-        sizes = {(panel.experiment.rounds, panel.experiment.seeds) for panel in panels}
+        parts = [part for part in (self.figures, figures) if part]
+        sizes = {
+            max((p.experiment.rounds, p.experiment.seeds) for figure in part for p in figure.panels)
+            for part in parts
+        }
         environments = {panel.key: panel.experiment.environment for panel in panels}
         return len(sizes) <= 1 and all(
             environments[panel.key] == panel.experiment.environment for panel in panels

@@ -11,21 +11,13 @@ from fclub.config import Problem
 from fclub.core.inputs import RewardRange
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.policies.base import Policy, Rows
-from fclub.privacy.ledger import Ledger
 from fclub.protocol.federation import Federation
-from fclub.protocol.link import Communications, InProcessLink
-from fclub.protocol.plus import family as plus
-from fclub.protocol.plus.private import PrivatePlusConstants
-from fclub.protocol.rows import paper, pooled
-from fclub.protocol.seam import (
-    Clock,
-    Constants,
-    GlobalServer,
-    Kernels,
-    LocalServer,
-    Shape,
-    State,
-)
+from fclub.protocol.interfaces.family import Compiled, Constants, Shape
+from fclub.protocol.interfaces.learner import State
+from fclub.protocol.link import Communications
+from fclub.protocol.rows import paper, pooled, types
+from fclub.protocol.rows.private import PrivatePlusConstants
+from fclub.protocol.servers import LocalServer
 
 UNHEARD = 1_000_000
 """Clusters that only their own server has heard of are labelled from here on, by server."""
@@ -43,6 +35,7 @@ class FederatedPolicy(Policy, Constants):
         self.family = self.make_family(Shape(problem.dim, problem.users, problem.constant, *expected))
         self.federation = self._federation(seed, seeded)
         self._compiled = self.family.compiled(self.federation)
+        self._rewards = None if problem.reward == (0.0, 1.0) else _unit_rewards(problem)
 
     def _federation(self, seed: SeedSequence, seeded: bool) -> Federation:
         return Federation(self.family, self.rows.row_of, self.rows.first, seed, seeded)
@@ -51,22 +44,6 @@ class FederatedPolicy(Policy, Constants):
     def servers(self) -> dict[int, LocalServer]:
         """The local servers that have users, by number."""
         return self.federation.servers
-
-    @property
-    def hub(self) -> GlobalServer:
-        return self.federation.hub
-
-    @property
-    def clock(self) -> Clock:
-        return self.federation.clock
-
-    @property
-    def link(self) -> InProcessLink:
-        return self.federation.link
-
-    @property
-    def ledger(self) -> Ledger | None:
-        return self.federation.ledger
 
     def _locate(self, user: int) -> tuple[LocalServer, int]:
         """The server of a user, and the user's row there."""
@@ -81,37 +58,26 @@ class FederatedPolicy(Policy, Constants):
     def _update(self, user: int, x: Vector, y: float) -> None:
         self.family.domain.check_items(x.reshape(1, -1))
         server, row = self._locate(user)
-        server.observe(row, x, self._learned(y))
-
-    @property
-    def _maps_rewards(self) -> bool:
-        """Messages are checked, noise is drawn and priors are chosen for rewards in [0, 1]."""
-        return self.problem.reward != (0.0, 1.0)
-
-    def _learned(self, y: float) -> float:
-        """What is learned from a reward: itself, or its place in [0, 1]."""
-        if not self._maps_rewards:
-            return y
-        low, high = (0.0, 1.0) if self.problem.reward == "unbounded" else self.problem.reward
-        return RewardRange(low, high, clip=True).to_model(y)
+        server.observe(row, x, y if self._rewards is None else self._rewards.to_model(y))
 
     def after_round(self) -> None:
         self.federation.advance(self.observations)
 
     @property
     def next_stop(self) -> int:
-        return self.clock.next_start
+        return self.federation.clock.next_start
 
     @property
     def communications(self) -> Communications:
-        return self.link.communications
+        return self.federation.link.communications
 
     def privacy_report(self) -> dict[str, object] | None:
-        if self.ledger is None:
+        ledger = self.federation.ledger
+        if ledger is None:
             return None
         how = "clipped" if self.problem.reward == "unbounded" else "mapped"
-        told = {"rewards": f"{how} to [0, 1]"} if self._maps_rewards else {}
-        return {**self.ledger.summary(), **told}
+        told = {} if self._rewards is None else {"rewards": f"{how} to [0, 1]"}
+        return {**ledger.summary(), **told}
 
     @property
     def labels_(self) -> Indices:
@@ -128,26 +94,20 @@ class FederatedPolicy(Policy, Constants):
         return estimates[self.rows.row_of]
 
     @property
-    def kernels(self) -> Kernels | None:
-        return None if self._compiled is None else self._compiled.kernels
-
-    def pack(self) -> Any | None:
-        compiled = self._compiled
-        return None if compiled is None or self._maps_rewards else compiled.pack()
-
-    def count_events(self, state: Any) -> None:
-        assert self._compiled is not None
-        self._compiled.count_events(state)
-
-    def unpack(self, state: Any) -> None:
-        assert self._compiled is not None
-        self._compiled.unpack(state)
+    def compiled(self) -> Compiled | None:
+        return self._compiled if self._rewards is None else None
 
     def state(self) -> State:
         return self.federation.state()
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.federation.restore(arrays, values)
+
+
+def _unit_rewards(problem: Problem) -> RewardRange:
+    """Messages are checked, noise is drawn and priors are chosen for rewards in [0, 1]."""
+    low, high = (0.0, 1.0) if problem.reward == "unbounded" else problem.reward
+    return RewardRange(low, high, clip=True)
 
 
 def policy_of(row: type[Constants]) -> type[FederatedPolicy]:
@@ -214,7 +174,7 @@ class Homo(paper.PooledInstant, FederatedPolicy):
     name = paper.PooledInstant.name
 
 
-class FclubPlus(plus.PlusConstants, FederatedPolicy):
+class FclubPlus(types.PlusConstants, FederatedPolicy):
     """Ours: soft clusters shared between servers.
 
     >>> import fclub
@@ -222,7 +182,7 @@ class FclubPlus(plus.PlusConstants, FederatedPolicy):
     <Trace of fclub-plus in synthetic, seed 0: 500 rounds, regret ...>
     """
 
-    name = plus.PlusConstants.name
+    name = types.PlusConstants.name
 
 
 class CdpFclubPlus(PrivatePlusConstants, FederatedPolicy):

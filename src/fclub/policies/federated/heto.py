@@ -237,16 +237,16 @@ class HetoFedBandit(KernelPolicy[HetoState]):
     ridge: Ridge = 1.0
     exploration: Annotated[
         float, meaning("β: multiple of ‖x‖ in the norm of V⁻¹ that is added to a score", least=0)
-    ] = 0.4
+    ] = 0.8
     threshold: Annotated[
         float, meaning("D: visits times growth of the log determinant that start an exchange", least=0)
-    ] = 10.0
+    ] = 100.0
     visits: Annotated[
         float, meaning("T₀: visits per client before clients are clustered", "visits", above=0)
     ] = 16.0
     level: Annotated[
         float, meaning("chance that two clients with one vector are told apart", above=0, below=1)
-    ] = 0.5
+    ] = 0.9
     deviation: Annotated[
         float, meaning("σ: standard deviation of rewards around their means", "reward", above=0)
     ] = 0.45

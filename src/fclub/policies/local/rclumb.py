@@ -15,7 +15,7 @@ it has here, 0.81 and 0.50 times theirs (100 users of 5 clusters, rewards up to 
 
     fclub run --policy rclumb --policy linucb --policy club --users 100 --clusters 5 --servers 1 \
         --rounds 20000 --seeds 3 --set env.misfit=0.1 --set rclumb.deletion=2 \
-        --set rclumb.exploration=0.05
+        --set rclumb.exploration=0.05 --set rclumb.ridge=1 --set rclumb.misspecification=0
 """
 
 from __future__ import annotations
@@ -117,14 +117,14 @@ class Rclumb(KernelPolicy[RclumbState]):
     rival = True
     kernels = (recommend, feedback)
 
-    ridge: Ridge = 1.0
+    ridge: Ridge = 2.0
     exploration: Annotated[
         float, meaning("β: multiple of ‖x‖ in the norm of M⁻¹ that is added to a score", least=0)
-    ] = 0.0
-    deletion: Deletion = 1.0
+    ] = 0.4
+    deletion: Deletion = 0.5
     misspecification: Annotated[
         float, meaning("ε*: the most that a linear model misses of a reward", "reward", least=0)
-    ] = 0.0
+    ] = 0.01
     sparse: Sparse = None
     sparse_clusters: SparseClusters = 4
 

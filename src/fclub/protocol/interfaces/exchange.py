@@ -43,7 +43,7 @@ class Status:
 
     `waiting` observations are not known outside. `unanswered`: something was sent whose answer has not
     come. `used` is the last phase, or slot, that was used; 0 where a number may be used again.
-    `streams` of the ledger may release more.
+    `streams` of the ledger may release more. `unsent`: something was released that waits to be sent.
     """
 
     waiting: int
@@ -51,6 +51,7 @@ class Status:
     unanswered: bool = False
     used: int = 0
     streams: Mapping[str, Stream] = field(default_factory=dict)
+    unsent: bool = False
 
 
 class LocalExchange(Protocol):

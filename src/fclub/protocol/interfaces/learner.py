@@ -54,7 +54,8 @@ class Job:
     will be once the part that was taken last is computed.
     Users who come after it was begun, in rows from `rows` on, are not in it. `ask` says what it is for
     (JSON-ready), and `given` are the arrays that contributions are computed at, such as released
-    values. `total` holds what the learner has added up so far and, in the end, its contribution.
+    values. `total` holds what the learner has added up so far and, in the end, its contribution. What
+    is not computed `beside` serving may be computed on the learner's own arrays, all at once.
     """
 
     kind: str
@@ -63,11 +64,12 @@ class Job:
     given: Arrays = field(default_factory=dict)
     total: Arrays = field(default_factory=dict)
     following: int = 0
-    most: int = PART
+    beside: bool = True
 
     def take(self) -> slice:
         """The next rows; an empty slice once everybody is in."""
-        start, self.following = self.following, min(self.following + self.most, self.rows)
+        start, most = self.following, PART if self.beside else self.rows
+        self.following = min(start + most, self.rows)
         return slice(start, self.following)
 
     def start_again(self) -> None:
@@ -77,7 +79,12 @@ class Job:
     def state(self) -> State:
         """A part that was taken must have been computed before."""
         arrays = under("given.", self.given) | under("total.", self.total)
-        rest = {"kind": self.kind, "rows": self.rows, "following": self.following, "most": self.most}
+        rest = {
+            "kind": self.kind,
+            "rows": self.rows,
+            "following": self.following,
+            "beside": self.beside,
+        }
         return arrays, {"ask": self.ask, **rest}
 
     @staticmethod
@@ -90,15 +97,22 @@ News = TypeVar("News", contravariant=True)
 
 
 class Study(Protocol):
-    """What a learner learns from its own users at home, in phases, as a job of this `kind`."""
+    """What a learner learns from its own users at home, in phases, as jobs of this `kind`."""
 
     kind: str
 
-    def due(self, in_parts: bool) -> Callable[[], Job | None] | None:
+    def due(self) -> Callable[[], Job | None] | None:
         """Live: begins the phase that the server's own visits call for."""
 
-    def call(self, in_parts: bool) -> Job | None:
+    def call(self) -> Job | None:
         """Simulation: the clock of all servers calls for a phase."""
+
+    def finish(self, job: Job) -> Job | None:
+        """Everybody is in this job: let the learner learn from it, and go on with the next."""
+
+    def state(self) -> State: ...
+
+    def restore(self, arrays: Arrays, values: dict[str, Any]) -> None: ...
 
 
 class Learner(Protocol[News]):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,10 +14,7 @@ from fclub.core.types import Counts, Floats, Indices, Vector
 from fclub.protocol.interfaces.learner import FORGET, REPLACE, Bound, Job, PopulationNews, State
 from fclub.protocol.interfaces.overview import LocalOverview
 from fclub.protocol.learners.population import PopulationLearner
-
-if TYPE_CHECKING:
-    from fclub.protocol.plus.split_local import SplitLocal
-
+from fclub.protocol.learners.types import ADDING, Types
 
 LEAST_USERS = 200.0
 """Fewer tell types too slowly for it to be sure that serving from them at once pays."""
@@ -53,15 +49,10 @@ class TypesAtHome:
     """
 
     supports = frozenset({FORGET, REPLACE})
-    kind = "types"
 
-    def __init__(self, population: PopulationLearner, types: SplitLocal, border: Border | None) -> None:
+    def __init__(self, population: PopulationLearner, types: Types, border: Border | None) -> None:
         self.population, self.types, self.border = population, types, border
         self.typed, self.known_users = border is None, 0.0
-
-    def _learns(self) -> bool:
-        border, seen = self.border, self.types.observations
-        return border is None or len(self.counts) >= border.users or seen >= border.learned
 
     def _serves(self) -> bool:
         border, users, seen = self.border, len(self.counts), self.types.observations
@@ -104,23 +95,16 @@ class TypesAtHome:
     def forget(self, row: int) -> None:
         self.types.forget(row)
 
-    def due(self, in_parts: bool) -> Callable[[], Job | None] | None:
-        begin = self.types.due() if self._learns() else None
-        return None if begin is None else partial(self._study, begin, in_parts)
+    def ready(self) -> bool:
+        """Whether it learns types already."""
+        border, seen = self.border, self.types.observations
+        return border is None or len(self.counts) >= border.users or seen >= border.learned
 
-    def call(self, in_parts: bool) -> Job | None:
-        if not self._learns():
-            return None
-        return self._study(partial(self.types.call, self.types.phase + 1), in_parts)
-
-    def _study(self, begin: Callable[[], None], in_parts: bool) -> Job | None:
-        """All at once, or as a job that goes on until the phase is over."""
+    def prepare(self) -> None:
+        """A phase is about to begin."""
         self.typed |= self._serves()
         if self.border is not None:
             self.types.expect(self._prior())
-        self.types.in_parts = in_parts
-        begin()
-        return Job(self.kind, 0) if self.types.busy else None
 
     def _prior(self) -> PopulationPrior:
         """The released population, unless the users' own data speak against it."""
@@ -132,19 +116,17 @@ class TypesAtHome:
         return PopulationPrior(unit * mean, unit[:, None] * root, 1.0, self.known_users)
 
     def contribute(self, job: Job) -> Callable[[], None] | None:
-        if job.kind != self.kind:
-            return self.population.contribute(job)
-        return self.types.part() if self.types.busy else None
+        return (self.types if job.kind == ADDING else self.population).contribute(job)
 
     def absorb(self, news: PopulationNews) -> None:
         self.population.absorb(news)
         self.known_users = news.users
 
     def labels(self) -> Indices:
-        return self.types.served_by if self.typed else self.population.labels()
+        return self.types.labels() if self.typed else self.population.labels()
 
     def theta(self) -> Floats:
-        return self.types.theta if self.typed else self.population.theta(self._left)
+        return self.types.theta() if self.typed else self.population.theta(self._left)
 
     def overview(self) -> list[LocalOverview]:
         return self.types.overview() if self.typed else self.population.overview()
@@ -153,14 +135,11 @@ class TypesAtHome:
         arrays, values = self.population.state()
         own = {name: array for name, array in arrays.items() if not name.startswith("users.")}
         types, numbers = self.types.state()
-        mean, root, *rest = self.types.prior
-        own |= {"prior.mean": mean, "prior.root": root} | under("types.", types)
-        known = [*rest, self.known_users, self.typed]
-        return own, {"population": values, "types": numbers, "known": known}
+        known = {"known_users": self.known_users, "typed": self.typed}
+        return own | under("types.", types), {"population": values, "types": numbers} | known
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.types.restore(inside("types.", arrays), values["types"])
         self.population.use(self.users)
         self.population.restore(arrays | flatten(self.users, "users."), values["population"])
-        scale, users, self.known_users, self.typed = values["known"]
-        self.types.prior = PopulationPrior(arrays["prior.mean"], arrays["prior.root"], scale, users)
+        self.known_users, self.typed = values["known_users"], values["typed"]

@@ -12,10 +12,10 @@ from fclub.privacy.sensitivity import Domain
 from fclub.protocol.exchanges import exact
 from fclub.protocol.exchanges.exact import ExactGlobal, ExactLocal
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Constants, Place, Shape
 from fclub.protocol.interfaces.learner import Learner, SumNews
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.seam import Constants, Place, Shape
 from fclub.protocol.servers import GlobalServer, LocalServer
 
 

@@ -60,9 +60,9 @@ from fclub.protocol.exchanges.clusters import (
     phase_tree,
 )
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Constants, Place, Price, Shape
 from fclub.protocol.learners.edges import Detector, EdgeDeletion, Edges, OneCluster
 from fclub.protocol.link import Downlink
-from fclub.protocol.seam import Constants, Place, Price, Shape
 from fclub.protocol.servers import GlobalServer, LocalServer
 
 

@@ -24,11 +24,11 @@ from fclub.protocol.exchanges import streams
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.exchanges.streams import StreamGlobal, StreamLocal
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Constants, Place, Price, Shape
 from fclub.protocol.learners.pooled import Pooled, PooledRules
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.family import LevelName
-from fclub.protocol.seam import Constants, Place, Price, Shape
+from fclub.protocol.rows.types import LevelName
 from fclub.protocol.servers import GlobalServer, LocalServer
 
 FLAGS = {"cdp": (Flag.RAW_CHOICES,), "transcript": (Flag.RAW_CHOICES,), "interactive": ()}

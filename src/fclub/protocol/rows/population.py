@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from fclub.config import Privacy, require
+from fclub.core.plus.beliefs import TypeRules
 from fclub.core.plus.fading import keep_share
 from fclub.core.plus.type_model import stacked
 from fclub.core.population import rounds, typed_rounds
@@ -25,18 +26,18 @@ from fclub.privacy.sensitivity import Domain
 from fclub.protocol.exchanges import slots
 from fclub.protocol.exchanges.slots import SlotsGlobal, SlotsLocal, Transcript
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Place, Price, Shape
+from fclub.protocol.learners.people import Crowd, People
+from fclub.protocol.learners.phases import PhasesAtHome
 from fclub.protocol.learners.population import PopulationLearner
+from fclub.protocol.learners.types import Types
 from fclub.protocol.learners.types_at_home import Border, TypesAtHome
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus.family import adaptive_rules
-from fclub.protocol.plus.people import Crowd, People
-from fclub.protocol.plus.split_local import SplitLocal
-from fclub.protocol.seam import Place, Price, Shape
 from fclub.protocol.servers import GlobalServer, LocalServer
 
 if TYPE_CHECKING:
-    from fclub.protocol.plus.private import PrivatePlusConstants
+    from fclub.protocol.rows.private import PrivatePlusConstants
 
 FLAGS = {"transcript": (Flag.RAW_CHOICES,), "interactive": ()}
 """What each level leaves to raw data: evidence of neighbours weighs what a user is served from."""
@@ -180,8 +181,10 @@ class PopulationFamily:
         told = place.noise, place.ledger, place.name, place.link
         times = None if not live else self.plan.begins if self.planned else ()
         if self.pooled:
-            home = self._at_home(place, users, live)
-            return LocalServer(home, SlotsLocal(home, self.first, *told, times), home)
+            home = self._at_home(users, live)
+            clock = self._clock_at_home() if live else None
+            study = PhasesAtHome(home.types, clock, home.ready, home.prepare)
+            return LocalServer(home, SlotsLocal(home, self.first, *told, times), study)
         learner = self._learner(users)
         return LocalServer(learner, SlotsLocal(learner, self.first, *told, times))
 
@@ -189,15 +192,13 @@ class PopulationFamily:
         exploration = self.constants.type_exploration
         return PopulationLearner(users, self.model, self.domain, self.pooled, exploration)
 
-    def _at_home(self, place: Place, crowd: Crowd, live: bool) -> TypesAtHome:
-        types = SplitLocal(
+    def _at_home(self, crowd: Crowd, live: bool) -> TypesAtHome:
+        types = Types(
             crowd,
-            adaptive_rules(self.constants.types, self.shape.dim),
+            TypeRules(types=self.constants.types, dim=self.shape.dim),
             self.constants.type_exploration,
-            share=False,
-            domain=self.domain,
-            link=place.link,
-            clock=self._clock_at_home() if live else None,
+            self.domain,
+            live=live,
             kept=keep_share(self.constants.half_life),
         )
         others = self.planned if live else self._shares

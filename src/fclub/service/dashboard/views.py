@@ -13,7 +13,7 @@ from typing import Any
 
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of, mu_of
 from fclub.privacy.levels import USER
-from fclub.protocol.seam import CLUSTER
+from fclub.protocol.interfaces.overview import CLUSTER
 from fclub.service.dashboard.recorder import Change, Partition, Sample, compare
 from fclub.service.dashboard.words import global_notes, local_notes, next_sending, promise
 from fclub.service.monitoring import Monitor

@@ -7,8 +7,8 @@ from typing import Any
 
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import USER
-from fclub.protocol import seam
-from fclub.protocol.seam import Outlook
+from fclub.protocol.interfaces import overview
+from fclub.protocol.interfaces.overview import Outlook
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.handshake import AGREED
 from fclub.service.nodes.local_node import LocalNode
@@ -30,19 +30,19 @@ def next_sending(outlook: Outlook) -> str:
     """When a local server sends next, or why it does not."""
     now, at = outlook.now, outlook.at
     match outlook.what:
-        case seam.VISITS_PER_USER | seam.TIME if at is None:
+        case overview.VISITS_PER_USER | overview.TIME if at is None:
             return f"All {outlook.releases} slots of the plan are over: nothing more leaves."
-        case seam.VISITS_PER_USER:
+        case overview.VISITS_PER_USER:
             return (
                 f"Slot {outlook.used + 1} of {outlook.releases} of the plan is due once users have "
                 f"made {at:.1f} visits on average; now it is {now:.1f}."
             )
-        case seam.TIME:
+        case overview.TIME:
             when = f"{datetime.fromtimestamp(at or 0.0, UTC):%Y-%m-%d %H:%M}"
             return f"Slot {outlook.used + 1} of {outlook.releases} of the plan is on {when} UTC."
-        case seam.OBSERVATIONS if at is not None:
+        case overview.OBSERVATIONS if at is not None:
             return f"The next exchange is at {at:,.0f} observations; now there are {now:,.0f}."
-        case seam.CHANGE:
+        case overview.CHANGE:
             return "A cluster is sent once new data change its estimate enough, and at every phase."
     return NO_PLAN
 

@@ -15,16 +15,15 @@ from fclub.core.inputs import as_items, check_user
 from fclub.core.offers import best_items, mix
 from fclub.core.types import Indices, Matrix
 from fclub.errors import InvalidFeatures, InvalidInput, TooLarge
-from fclub.protocol.seam import Bound
+from fclub.protocol.interfaces.learner import Bound
 from fclub.service.http import api
 from fclub.service.http.ranking import Wishes, estimates, first_of, ranked
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
 from fclub.service.store.catalogue import Offer
-from fclub.service.store.decisions import Offered, coin_of
+from fclub.service.store.decisions import Offered, Own, Part, Whole, coin_of, encode_offer
 from fclub.service.store.forgotten import DAY
-from fclub.service.store.offers import Own, Part, Whole, encode_offer
 
 LARGE = 5_000
 """More items than this are scored beside other requests, in a thread of their own."""
@@ -123,7 +122,7 @@ class Chooser:
 
     def _seen(self, row: int) -> set[str]:
         """What the user was shown or is reported to have had, unless that may return by now."""
-        since = 0.0 if self.seen_days is None else time.time() - DAY * self.seen_days
+        since = 0.0 if self.seen_days is None else self.node.now - DAY * self.seen_days
         return self.node.decisions.items_of(row, since) | self.node.past.items_of(row, since)
 
     def _offer(self, entry: api.RecommendRequest) -> Offer:

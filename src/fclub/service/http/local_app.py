@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Scope
 
 from fclub.buckets import bucket_of_decision, bucket_of_user
 from fclub.errors import FclubError, InvalidInput, NotStored, TooLarge
-from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
-from fclub.privacy.levels import USER
-from fclub.protocol.seam import NOTHING
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import LocalView
-from fclub.service.dashboard.words import NO_PLAN
 from fclub.service.http import api
 from fclub.service.http.choosing import Chooser
 from fclub.service.http.gate import (
     ADMIN,
-    METRICS,
     Bytes,
     Gate,
     Guard,
     Routes,
     check_bucket,
     decoded,
-    json_response,
     status_of,
 )
+from fclub.service.http.local_status import LocalStatus
 from fclub.service.http.pages import Dashboard
 from fclub.service.http.shop import Shop
 from fclub.service.monitoring import Monitor
-from fclub.service.nodes.handshake import AGREED
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
-from fclub.service.store.books import Books
-from fclub.service.store.decisions import decode_events
-from fclub.service.store.offers import Whole, decode_offer
+from fclub.service.store.decisions import Whole, decode_events, decode_offer
 
 Entry = TypeVar("Entry")
 Body = TypeVar("Body")
@@ -79,16 +68,11 @@ class LocalService:
                 route("/v1/feedback/batch", "POST", self.feedback_batch),
                 route("/v1/observations", "POST", self.observations),
                 *self.shop.routes(),
-                route("/v1/clusters", "GET", self.clusters, role=ADMIN),
                 route("/v1/users/{user:path}/data", "GET", self.user),
                 route("/v1/users/{user:path}", "GET", self.user),
                 route("/v1/users/{user:path}", "DELETE", self.forget),
-                route("/v1/privacy", "GET", self.privacy_spent),
-                route("/v1/link", "GET", self.link),
-                route("/metrics", "GET", self.metrics, role=METRICS),
                 route("/openapi.json", "GET", self.openapi, role=None),
-                route("/healthz", "GET", self.health, role=None),
-                route("/readyz", "GET", self.ready, role=None),
+                *LocalStatus(self.node, self.runner, self.monitor, self.gate).routes(),
                 *Dashboard(self.recorder, self.gate, ADMIN).routes(),
             ],
         )
@@ -236,12 +220,6 @@ class LocalService:
         value = max(values) if how == "max" else sum(values) if how == "sum" else values[-1]
         return self.rewards.to_model(min(max(value, self.rewards.low), self.rewards.high))
 
-    async def clusters(self, request: Request) -> list[api.ClusterView]:
-        return [
-            api.ClusterView(c, one.group, one.users, one.own + one.others, one.shared_by)
-            for c, one in enumerate(self.node.overview())
-        ]
-
     async def user(self, request: Request) -> api.UserView | api.UserData:
         """What is known of a user, or with /data at the end what is stored.
 
@@ -313,98 +291,5 @@ class LocalService:
         )
         return api.Forgotten(gone.observations, gone.released, promise, self.node.store.erased)
 
-    async def privacy_spent(self, request: Request) -> api.PrivacyView:
-        """Streams may be users, and tell how often each was here: they are for administrators."""
-        view = privacy_view(self.node.books)
-        view = msgspec.structs.replace(view, exhausted=self.node.exhausted)
-        return view if self.gate.is_admin(request) else msgspec.structs.replace(view, streams=[])
-
-    async def link(self, request: Request) -> api.LinkView:
-        node, standing = self.node, self.node.sessions.handshake.standing
-        return api.LinkView(
-            name=node.name,
-            connected=self.runner.wire.connected,
-            unanswered=node.server.unanswered,
-            **node.sessions.channel.counters(),
-            state=standing.state,
-            reason=standing.reason,
-            begun=node.sessions.begun["reason"] if node.sessions.begun else None,
-        )
-
-    async def metrics(self, request: Request) -> Response:
-        channel, gauge = self.node.sessions.channel, self.monitor.gauge
-        gauge("fclub_users", "Users seen.", len(self.node.rows))
-        gauge("fclub_outbox_frames", "Messages not confirmed.", channel.sent - channel.confirmed)
-        gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
-        agreed = float(self.node.sessions.handshake.shown.state == AGREED)
-        gauge("fclub_link_agreed", "1 while both sides agree where they stand.", agreed)
-        for spent in privacy_view(self.node.books).spent:
-            delta = f"{spent.delta:g}"
-            gauge("fclub_privacy_epsilon", "ε spent at this δ.", spent.epsilon, delta=delta)
-        exhausted = float(self.node.exhausted)
-        gauge("fclub_privacy_exhausted", "1 while the budget lets nothing more leave.", exhausted)
-        alarm = float(bool(self.node.server.outlook.alarm))
-        gauge("fclub_release_alarm", "1 if what was told does not follow from releases.", alarm)
-        self.monitor.count("fclub_observations_total", "Rewards in the store.", self.node.feedbacks)
-        return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
-
     async def openapi(self, request: Request) -> dict[str, Any]:
         return api.openapi(self.settings.model.dim, self.rewards)
-
-    async def health(self, request: Request) -> dict[str, Any]:
-        uptime = round(time.time() - self.monitor.started, 3)
-        exhausted, health = self.node.exhausted, self.node.sessions.handshake.shown.health
-        if not self.runner.wire.connected:
-            health = {"status": "degraded", "reason": self.monitor.unreached}
-        if alarm := self.node.server.outlook.alarm:
-            health = {"status": "degraded", "reason": alarm}
-        if self.node.server.outlook.what == NOTHING:
-            health |= {"releases": NO_PLAN}
-        return health | {"uptime_seconds": uptime, "privacy_exhausted": exhausted}
-
-    async def ready(self, request: Request) -> Response:
-        """Ready unless the store has failed: a local server that is cut off still serves its users."""
-        failed = self.runner.failure is None or self.runner.failure.done()
-        body = {"ready": not failed, "connected": self.runner.wire.connected}
-        return json_response(body, 503 if failed else 200)
-
-
-@lru_cache(maxsize=1024)
-def _epsilon(mu: float, delta: float, distance: float) -> float:
-    """Thousands of streams have the same few costs."""
-    return epsilon_of(mu, delta, distance)
-
-
-def privacy_view(books: Books) -> api.PrivacyView:
-    """Everything that left, and what it cost by the ledger."""
-    ledger = books.ledger
-    if ledger is None:
-        return api.PrivacyView(books.messages())
-    epsilon, delta = ledger.claimed
-
-    def spent(mu: float) -> list[api.Budget]:
-        return [api.Budget(_epsilon(mu, at, ledger.distance), at) for at in (delta, STRICT_DELTA)]
-
-    return api.PrivacyView(
-        messages=books.messages(),
-        claimed=api.Budget(epsilon, delta),
-        spent=spent(ledger.mu),
-        spent_if_replaced=spent(2.0 * ledger.mu) if ledger.unit == USER else [],
-        unit=ledger.unit,
-        distance=ledger.distance,
-        level=ledger.level.name,
-        unaccounted=sorted(str(flag) for flag in ledger.flags),
-        exhausted=ledger.exhausted,
-        streams=[
-            api.StreamView(
-                stream=name,
-                epoch=stream.epoch,
-                mechanism=stream.mechanism.name,
-                releases=stream.sequence,
-                observations=stream.observations,
-                mu=stream.mu,
-                epsilon=_epsilon(stream.mu, delta, stream.distance),
-            )
-            for name, stream in ledger.streams.items()
-        ],
-    )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.core.types import Flags, Floats, Indices, Matrix
-from fclub.protocol.seam import Bound
+from fclub.protocol.interfaces.learner import Bound
 
 
 class Wishes(NamedTuple):

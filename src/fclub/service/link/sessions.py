@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from fclub.protocol.seam import Beginning
+from fclub.protocol.interfaces.exchange import Beginning
 from fclub.service.link.channel import Offer, Record
 from fclub.service.store.backup import INCARNATION_BYTES
 

@@ -19,7 +19,7 @@ import msgspec
 from fclub.cohorts.hub import Hub, HubRecord, Stage
 from fclub.cohorts.member import Member, MemberRecord
 from fclub.cohorts.messages import Call, Message, Outgoing, Step, decode, encode
-from fclub.errors import FclubError
+from fclub.errors import FclubError, OutOfRange
 from fclub.protocol.exchanges.slots import SlotsGlobal, SlotsLocal
 from fclub.service.link.channel import GLOBAL, VERSION, Cohort, encode_frame
 from fclub.service.nodes.node import Journal
@@ -139,7 +139,10 @@ class MemberSide(Side):
             if prepared is None:
                 self.member.discard()
             else:
-                self.member.prepare(self.period, prepared.slot, prepared.sums)
+                try:
+                    self.member.prepare(self.period, prepared.slot, prepared.sums)
+                except OutOfRange as refusal:  # the slot is left out
+                    self.notice = str(refusal)
 
     def _too_early(self, message: Message) -> bool:
         """A slot is called that has not begun here, or whose users are still being added up."""
@@ -170,7 +173,7 @@ class HubSide(Side):
     ) -> None:
         super().__init__(GLOBAL, journal, clock)
         self.hub = hub
-        self._exchange, self._summed = exchange, summed
+        self._exchange, self.summed = exchange, summed
         self._record = hub.record
 
     def next(self) -> Compute | None:
@@ -202,4 +205,4 @@ class HubSide(Side):
     def _stored(self, record: HubRecord) -> None:
         gone, self._record = self._record.gone, record
         if gone is not None and record.gone is None and record.slots[-1].stage == Stage.SUMMED:
-            self._summed(gone.slot, len(gone.names), gone.share.deviation, record.total)
+            self.summed(gone.slot, len(gone.names), gone.share.deviation, record.total)

@@ -30,9 +30,11 @@ from fclub.errors import (
 )
 from fclub.privacy.noise import NoNoise
 from fclub.protocol.exchanges.slots import SlotsGlobal
+from fclub.protocol.interfaces.family import Family
+from fclub.protocol.interfaces.learner import State
 from fclub.protocol.link import Communications
 from fclub.protocol.messages import Message, encode
-from fclub.protocol.seam import Family, GlobalServer, State
+from fclub.protocol.servers import GlobalServer
 from fclub.service.link.channel import (
     GLOBAL,
     VERSION,

@@ -33,8 +33,11 @@ from fclub.errors import (
 )
 from fclub.privacy.levels import EVENT
 from fclub.protocol.exchanges.slots import SlotsLocal
+from fclub.protocol.interfaces.exchange import Moment
+from fclub.protocol.interfaces.family import Family, Place
+from fclub.protocol.interfaces.learner import Bound, State
+from fclub.protocol.interfaces.overview import LocalOverview
 from fclub.protocol.messages import Message, encode
-from fclub.protocol.seam import Bound, Family, LocalOverview, Moment, Place, State
 from fclub.service.link.channel import (
     GLOBAL,
     Channel,
@@ -58,7 +61,6 @@ from fclub.service.nodes.handshake import (
     Standing,
 )
 from fclub.service.nodes.node import Clock, Empty, Entry, Node, RecordedNoise, Work
-from fclub.service.store import offers
 from fclub.service.store.attributes import Attributes
 from fclub.service.store.books import Books
 from fclub.service.store.catalogue import Catalogue
@@ -69,6 +71,7 @@ from fclub.service.store.decisions import (
     coin_of,
     decode_events,
     encode_events,
+    offer_of,
     time_of,
 )
 from fclub.service.store.forgotten import DAY, ForgottenNames, Remembered
@@ -725,8 +728,8 @@ class LocalNode(Node):
         index, key, offered = self.server.recommend(row, items), self.decisions.new_key(user), None
         if self.uniform > 0.0:
             index, chance = mix(index, len(items), self.uniform, coin_of(key))
-            offer = offers.Part(list(ids)) if known else offers.Own(list(ids), items.tobytes())
-            offered = Offered(chance, self.catalogue.version, offers.encode_offer(offer))
+            offer = offer_of(list(ids), None if known else items.tobytes())
+            offered = Offered(chance, self.catalogue.version, offer)
         shown = Shown(row, items[index].tobytes(), era=self.sessions.era)
         self.decisions.add(key, shown, ids[index], self.journal.changes, offered)
         return Decision(key.hex(), index)

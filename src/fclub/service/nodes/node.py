@@ -22,7 +22,7 @@ from fclub.core.types import Floats
 from fclub.errors import InvalidFile
 from fclub.privacy.ledger import CostOf
 from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise
-from fclub.protocol.seam import State
+from fclub.protocol.interfaces.learner import State
 from fclub.service.link.channel import Channel
 from fclub.service.store.backup import INCARNATION_BYTES
 from fclub.service.store.snapshots import ROWS_AT_ONCE, Snapshot, drop_unfinished, read_snapshot

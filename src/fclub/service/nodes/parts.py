@@ -30,8 +30,8 @@ from fclub.privacy.ledger import Ledger
 from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise, require_exact
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Family, Shape
 from fclub.protocol.rows.population import PopulationFamily
-from fclub.protocol.seam import Family, Shape
 from fclub.service.nodes.binding import SETTINGS, bound_to, remember
 from fclub.service.nodes.cohorts import RECORD, HubSide, MemberSide
 from fclub.service.nodes.global_node import GlobalNode, Membership, Sum

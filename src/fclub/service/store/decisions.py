@@ -347,3 +347,31 @@ class Decisions:
         least = "(SELECT min(version) FROM offers)"
         changes.write(f"DELETE FROM former WHERE until <= coalesce({least}, until)")
         return True
+
+
+class Whole(msgspec.Struct, tag="w", array_like=True, frozen=True):
+    """All of the catalogue but these."""
+
+    without: list[str]
+
+
+class Part(msgspec.Struct, tag="p", array_like=True, frozen=True):
+    """These items of the catalogue."""
+
+    ids: list[str]
+
+
+class Own(msgspec.Struct, tag="o", array_like=True, frozen=True):
+    """Items that came with the request; `features` are their rows, one after the other."""
+
+    ids: list[str]
+    features: bytes
+
+
+encode_offer = msgspec.msgpack.Encoder().encode
+decode_offer = msgspec.msgpack.Decoder(Whole | Part | Own).decode
+
+
+def offer_of(ids: list[str], features: bytes | None) -> bytes:
+    """Items of the catalogue, or the application's own with their features."""
+    return encode_offer(Part(ids) if features is None else Own(ids, features))

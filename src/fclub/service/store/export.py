@@ -20,7 +20,7 @@ import numpy as np
 
 from fclub.errors import InvalidFile
 from fclub.service.store.backup import describe, read_only, written_whole
-from fclub.service.store.offers import Own, Part, Whole, decode_offer
+from fclub.service.store.decisions import Own, Part, Whole, decode_offer
 from fclub.service.store.store import VERSION
 
 

@@ -70,7 +70,6 @@ function learned(types, found, members) {
   return parts.join(" ");
 }
 
-// Local servers listen from the half on (protocol/plus/user_local.py).
 const hidden = (types) =>
   types.every((type) => type.known !== null) && types.reduce((sum, { known, weight }) => sum + weight * known, 0) < 0.5
     ? " So far noise hides most of what the types like: servers go by their own users."

@@ -16,7 +16,7 @@ from fclub.privacy.noise import NoiseSource
 from fclub.privacy.sensitivity import Domain
 from fclub.protocol.link import Downlink, Uplink
 from fclub.protocol.messages import Message
-from fclub.protocol.seam.servers import Clock, GlobalServer, LocalServer
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 if TYPE_CHECKING:
     from fclub.protocol.federation import Federation
@@ -57,6 +57,24 @@ class Price(NamedTuple):
 
     stream: float
     distance: float = 0.0
+
+
+class Clock(Protocol):
+    """Counts observations and tells when a phase starts."""
+
+    @property
+    def phase(self) -> int: ...
+
+    @property
+    def next_start(self) -> int:
+        """The number of completed observations at which the next phase starts."""
+
+    def advance(self, observations: int) -> bool:
+        """Whether a new phase starts now."""
+
+    def state(self) -> list[int]: ...
+
+    def restore(self, state: list[int]) -> None: ...
 
 
 class Users(Protocol):

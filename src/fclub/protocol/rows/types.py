@@ -17,23 +17,17 @@ from fclub.core.plus.type_rounds import PlusRound
 from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.sensitivity import Domain
+from fclub.protocol.exchanges import rounds
+from fclub.protocol.exchanges.rounds import RoundsGlobal, RoundsLocal
+from fclub.protocol.exchanges.silent import SilentLocal
 from fclub.protocol.federation import Federation
+from fclub.protocol.interfaces.family import Constants, Family, Kernels, Place, Price, Shape
+from fclub.protocol.learners.people import Crowd, People
+from fclub.protocol.learners.phases import PhasesAtHome
+from fclub.protocol.learners.types import Types
 from fclub.protocol.link import Downlink
 from fclub.protocol.phase import GeometricClock
-from fclub.protocol.plus import messages
-from fclub.protocol.plus.people import Crowd, People
-from fclub.protocol.plus.split_global import SplitGlobal
-from fclub.protocol.plus.split_local import SplitLocal
-from fclub.protocol.seam import (
-    Constants,
-    Family,
-    GlobalServer,
-    Kernels,
-    LocalServer,
-    Place,
-    Price,
-    Shape,
-)
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 LevelName = Annotated[
     Literal["cdp", "transcript", "interactive"],
@@ -41,19 +35,6 @@ LevelName = Annotated[
 ]
 
 SWITCHES = {"detection": "mixture", "trigger": "count", "scoring": "fused"}
-
-
-def adaptive_rules(types: int, dim: int) -> TypeRules:
-    """ω may be small, but no larger than at the start: else the spread within types would explain what
-    types should."""
-    return TypeRules(
-        types=types,
-        dim=dim,
-        within_precision=1.0,
-        least_within=1e-4,
-        most_within=0.05,
-        relaxation=1.0,
-    )
 
 
 class PlusConstants(Constants):
@@ -97,9 +78,9 @@ class PlusFamily:
 
     @property
     def type_rules(self) -> TypeRules:
-        return adaptive_rules(self.constants.types, self.shape.dim)
+        return TypeRules(types=self.constants.types, dim=self.shape.dim)
 
-    decode = staticmethod(messages.decode)
+    decode = staticmethod(rounds.decode)
 
     def fingerprint(self) -> dict[str, Any]:
         return asdict(self.type_rules) | {"centre": self.domain.low, "share": self.constants.share}
@@ -117,15 +98,24 @@ class PlusFamily:
         return Crowd.zeros(count, self.shape.dim)
 
     def local_server(self, place: Place, users: Crowd, live: bool) -> LocalServer:
-        return self._with_types(place, users, live, self.constants.share)
+        learner, clock = self._learner(users, live), self.clock() if live else None
+        if not self.constants.share:
+            return LocalServer(learner, SilentLocal(learner), PhasesAtHome(learner, clock))
+        return LocalServer(learner, RoundsLocal(learner, place.link, clock))
 
-    def _with_types(self, place: Place, users: Crowd, live: bool, share: bool) -> SplitLocal:
-        clock, kept = self.clock() if live else None, keep_share(self.constants.half_life)
-        told = self.constants.type_exploration, share, self.domain, place.link
-        return SplitLocal(users, self.type_rules, *told, clock, kept)
+    def _learner(self, users: Crowd, live: bool) -> Types:
+        return Types(
+            users,
+            self.type_rules,
+            self.constants.type_exploration,
+            self.domain,
+            live=live,
+            kept=keep_share(self.constants.half_life),
+            grid=self.grid,
+        )
 
     def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
-        return SplitGlobal(servers, self.constants.types, self.shape.dim, link)
+        return GlobalServer(RoundsGlobal(servers, self.constants.types, self.shape.dim, link))
 
     def compiled(self, federation: Federation) -> PlusRounds:
         return PlusRounds(federation, self.grid)
@@ -138,19 +128,20 @@ class PlusRounds:
 
     def __init__(self, federation: Federation, grid: bool) -> None:
         self.federation, self.grid = federation, grid
-        self._servers: list[Any] = list(federation.servers.values())
-        self._people: list[People] = [server.people for server in self._servers]
-        sizes = [len(server.counts) for server in self._servers]
+        servers: Any = federation.servers.values()
+        self._learners: list[Types] = [server.learner for server in servers]
+        self._people = [learner.people for learner in self._learners]
+        sizes = [len(learner.counts) for learner in self._learners]
         self._model_of = np.repeat(np.arange(len(sizes)), sizes)
 
     def pack(self) -> PlusRound:
         users: Any = self.federation.users
-        first = self._servers[0]
+        first = self._learners[0]
         return PlusRound(
             users=users.users,
             squares=users.squares,
             row_of=self.federation.row_of,
-            model=stacked([server.model for server in self._servers]),
+            model=stacked([learner.model for learner in self._learners]),
             model_of=self._model_of,
             exploration=first.exploration,
             centre=first.centre,

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fclub.core.plus.packed_sums import length_of_splits, read_splits, write_splits
 from fclub.core.plus.split_sums import (
     SplitSums,
     merge_types,
     put_in_half,
-    regrouped,
     split_type,
 )
 from fclub.core.plus.splits import (
     Prior,
     block_centres,
-    block_scores,
     direction,
     evidences,
     merge_gains,
@@ -26,8 +24,7 @@ from fclub.core.plus.splits import (
 )
 from fclub.core.plus.type_sums import PEOPLE
 from fclub.core.types import Floats
-from fclub.protocol.plus.split_messages import length_of_splits, read_splits, write_splits
-from fclub.protocol.seam import State
+from fclub.protocol.interfaces.learner import State
 
 PATIENCE = 9
 """Reports of each server that a type's halves are given before others take their place."""
@@ -37,6 +34,20 @@ LEAST_HALF = 1.0
 
 REMEMBERED = 256
 """Changes of types that are kept to be shown."""
+
+
+class Grouping(NamedTuple):
+    """The types of users, by id, and which halves each of them may be split into, by number.
+
+    `version` says how often types were split and merged before.
+    """
+
+    version: int
+    ids: tuple[int, ...]
+    candidates: tuple[int, ...]
+
+    def same_types(self, other: Grouping) -> bool:
+        return self[:2] == other[:2]
 
 
 class Change(NamedTuple):
@@ -69,46 +80,30 @@ class Splitter:
     def types(self) -> int:
         return len(self.ids)
 
-    def same(self, version: int, ids: tuple[int, ...]) -> bool:
-        """Are these the types as they are?"""
-        return version == self.version and list(ids) == self.ids
+    @property
+    def grouping(self) -> Grouping:
+        return Grouping(self.version, tuple(self.ids), tuple(self.candidates))
 
-    def learn(
-        self,
-        server: int,
-        version: int,
-        ids: tuple[int, ...],
-        candidates: tuple[int, ...],
-        sums: SplitSums,
-    ) -> None:
-        """A server's sums take the place of its earlier ones.
+    def learn(self, server: int, grouping: Grouping, sums: SplitSums) -> None:
+        """A server's sums take the place of its earlier ones, if they are by the types as they are.
 
-        Who knows nothing of types takes them over. Sums by other types are taken for sums by the types
-        that explain them best, until the server makes new ones.
+        If not, what was known of it counts until it has shared its users out between these: the types
+        of its sums as wholes would be far worse than what the others have learned. Who knows of nobody
+        else takes over its types.
         """
-        others = [known for number, known in self.known.items() if number != server]
-        if not others and not self.same(version, ids):
-            self.version, self.ids, self.candidates = version, list(ids), [0] * len(ids)
-            self.reports, self.starts = [0] * len(ids), {}
-        if self.same(version, ids):
-            for place, number in enumerate(candidates):
-                if number and number == self.candidates[place]:
-                    self.reports[place] += 1
-                    self.starts.pop(number, None)
-                else:
-                    put_in_half(sums, place, first=False)
-        else:
-            sums = self._regrouped(sums, reduce(SplitSums.plus, others))
+        if not grouping.same_types(self.grouping):
+            if self.known.keys() - {server}:
+                return
+            self.version, self.ids = grouping.version, list(grouping.ids)
+            self.candidates, self.reports, self.starts = [0] * self.types, [0] * self.types, {}
+        for place, number in enumerate(grouping.candidates):
+            if number and number == self.candidates[place]:
+                self.reports[place] += 1
+                self.starts.pop(number, None)
+            else:
+                put_in_half(sums, place, first=False)
         self.known[server] = sums
         self._values.pop(server, None)
-
-    def _regrouped(self, sums: SplitSums, total: SplitSums) -> SplitSums:
-        centres = block_centres(prior_of(total.sums), total.sums.rows)
-        homes = np.argmax(block_scores(sums.sums.rows, *centres), axis=1)
-        moved = regrouped(sums, homes, self.types)
-        for place in range(self.types):
-            put_in_half(moved, place, first=False)
-        return moved
 
     @property
     def total(self) -> SplitSums:
@@ -122,7 +117,8 @@ class Splitter:
     def own(self, server: int) -> Floats:
         """A server's sums by the types as they are, as they are sent."""
         if server not in self._values:
-            self._values[server] = write_splits(self.known[server])
+            nothing = SplitSums.zeros(self.types, self.dim)
+            self._values[server] = write_splits(self.known.get(server, nothing))
         return self._values[server]
 
     def added(self, servers: list[int]) -> Floats:

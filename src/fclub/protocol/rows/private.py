@@ -14,15 +14,16 @@ from fclub.parameters import meaning
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import EVENT, USER, Flag, check_pair, level_named
 from fclub.privacy.mechanisms import StreamPlan, plan_stream
+from fclub.protocol.exchanges import user_streams
 from fclub.protocol.exchanges.releases import PrivateReleases
+from fclub.protocol.exchanges.user_streams import StreamLimits, UserStreamGlobal, UserStreamLocal
+from fclub.protocol.interfaces.family import Constants, Place, Price, Shape
+from fclub.protocol.learners.people import Crowd
+from fclub.protocol.learners.phases import PhasesAtHome
 from fclub.protocol.link import Downlink
-from fclub.protocol.plus.event_global import EventGlobal
-from fclub.protocol.plus.event_local import EventLocal
-from fclub.protocol.plus.family import LevelName, PlusConstants, PlusFamily
-from fclub.protocol.plus.people import Crowd
-from fclub.protocol.plus.rules import StreamLimits
 from fclub.protocol.rows.population import PopulationFamily
-from fclub.protocol.seam import Constants, GlobalServer, LocalServer, Place, Price, Shape
+from fclub.protocol.rows.types import LevelName, PlusConstants, PlusFamily
+from fclub.protocol.servers import GlobalServer, LocalServer
 
 FLAGS = {
     "cdp": (Flag.RAW_PARTITION, Flag.RAW_CHOICES),
@@ -105,6 +106,7 @@ class StreamFamily(PlusFamily):
     """Local servers release a stream of each user, and learn types with what others have released."""
 
     constants: PrivatePlusConstants
+    decode = staticmethod(user_streams.decode)
 
     def __init__(self, constants: PrivatePlusConstants, shape: Shape) -> None:
         super().__init__(constants, shape)
@@ -144,14 +146,16 @@ class StreamFamily(PlusFamily):
 
     def local_server(self, place: Place, users: Crowd, live: bool) -> LocalServer:
         if not self.constants.share:
-            return self._with_types(place, users, live, share=False)
+            return super().local_server(place, users, live)
         assert place.ledger is not None
+        learner = self._learner(users, live)
         releases = PrivateReleases(users.users, self.plan, place.noise, place.ledger, place.name)
-        told = self.constants.type_exploration, releases, self.limits, self.domain, place.link
-        return EventLocal(users, self.type_rules, *told, self.clock() if live else None)
+        clocks = (self.clock(), self.clock()) if live else (None, None)
+        exchange = UserStreamLocal(learner, releases, self.limits, place.link, clocks[0])
+        return LocalServer(learner, exchange, PhasesAtHome(learner, clocks[1]))
 
     def global_server(self, servers: list[int], link: Downlink) -> GlobalServer:
-        return EventGlobal(servers, self.limits, link)
+        return GlobalServer(UserStreamGlobal(servers, self.limits, link))
 
 
 ROWS: tuple[type[Constants], ...] = (PlusConstants, PrivatePlusConstants)
