@@ -47,6 +47,15 @@ def test_a_module_that_moves_changes_the_folder(tmp_path: Path) -> None:
     assert digest_of(tmp_path) != before
 
 
+def test_another_layout_of_a_tuple_changes_the_folder(tmp_path: Path) -> None:
+    """Code that was compiled for the old layout would read what lies beside a field."""
+    declared = tmp_path / "state.py"
+    declared.write_text("class Pair(NamedTuple):\n    first: int\n    second: int\n")
+    before = digest_of(tmp_path)
+    declared.write_text("class Pair(NamedTuple):\n    second: int\n    first: int\n")
+    assert digest_of(tmp_path) != before
+
+
 def test_what_is_compiled_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fclub.core.compiling.cache_folder", lambda: str(tmp_path))
     monkeypatch.setattr("fclub.core.compiling.numba_config.DISABLE_JIT", 0)

@@ -133,8 +133,6 @@ def test_a_missing_plan_says_how_one_is_made(tmp_path: Path) -> None:
         read_plan(tmp_path / "plan.json")
 
 
-def test_a_plan_needs_members_and_a_delta_that_rounding_leaves() -> None:
+def test_a_plan_needs_members() -> None:
     with pytest.raises(InvalidSetting, match="needs members"):
         some_plan(members=0, secure=False)
-    with pytest.raises(InvalidSetting, match="delta must be above"):
-        some_plan(epsilon=60.0)

@@ -373,8 +373,10 @@ def test_transcript_messages_before_the_release_are_the_same_for_fixed_observati
                 same = len(policy.federation.link.sent)
         policies.append((policy, same))
     (first, same), (second, also) = policies
-    assert same == also < len(first.link.sent)
-    assert [s.data for s in first.link.sent[:same]] == [s.data for s in second.link.sent[:same]]
+    assert same == also < len(first.federation.link.sent)
+    assert [s.data for s in first.federation.link.sent[:same]] == [
+        s.data for s in second.federation.link.sent[:same]
+    ]
     assert [d.present for _, d in digests(first)] == [d.present for _, d in digests(second)]
 
 

@@ -30,8 +30,10 @@ from .conftest import ADMIN, DIM, local_settings, offer, serving
 from .federation import Pump, play
 
 PRIVATE = Model(policy="cdp-fclub-dc", dim=3, parameters={"delta": 0.1})
-SPENDTHRIFT = Model(policy="cdp-fclub-dc", dim=3, parameters={"epsilon": 60.0, "delta": 0.1})
-"""So large an ε makes the printed noise so small that few phases are affordable."""
+SPENDTHRIFT = Model(
+    policy="cdp-fclub-dc", dim=3, parameters={"epsilon": 60.0, "delta": 0.1, "horizon": 20}
+)
+"""At so large an ε the noise pays for the phases of the horizon and for no more."""
 
 
 def federation(path: Path, model: Model, rounds: int, servers: int = 2) -> tuple[Pump, Synthetic]:
@@ -185,7 +187,7 @@ def visit(client: httpx.Client, rounds: int) -> None:
 
 
 def test_health_metrics_and_privacy_say_that_the_budget_is_used_up(tmp_path: Path) -> None:
-    model = Model(policy="cdp-fclub-dc", dim=DIM, parameters={"epsilon": 60.0, "delta": 0.1})
+    model = msgspec.structs.replace(SPENDTHRIFT, dim=DIM)
     application, runner = local_app(local_settings(tmp_path, model=model))
     with serving(application) as client:
         while not client.get("/healthz").json()["privacy_exhausted"]:

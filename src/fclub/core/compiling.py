@@ -4,8 +4,9 @@ Strict arithmetic (no fastmath) makes a kernel's result independent of where it 
 what lets the compiled loop equal the readable one bit for bit.
 
 numba invalidates a cached function only when its own file changes, not when a kernel it calls does.
-The cache therefore lives in a folder named after a digest of every file that holds kernels or helps to
-compile them, with its place in the package: a module that moves must not find what another left there.
+The cache therefore lives in a folder named after a digest of every file that holds kernels, helps to
+compile them or declares a tuple, with its place in the package: a module that moves must not find what
+another left there, and code that was compiled for another layout of a tuple reads what lies beside it.
 A mark in the folder says what has been compiled to the end, so that nobody is told twice to wait.
 
 numba counts references to every array that a kernel looks at, with atomic operations; for a state of
@@ -47,13 +48,17 @@ def cache_folder() -> str:
     return str(folder)
 
 
+_MARKS = b"@compiled", b"@inner", b"@beside", b"NamedTuple"
+"""What a file holds that decides what is compiled: a kernel, or the layout of what one is given."""
+
+
 def digest_of(package: Path) -> str:
     """What names and texts decide what is compiled, in 16 digits."""
     digest = hashlib.sha256(numba.__version__.encode())
     core = package / "core"
     for source in sorted(package.rglob("*.py")):
         text = source.read_bytes()
-        if core in source.parents or b"@compiled" in text or b"@inner" in text:
+        if core in source.parents or any(mark in text for mark in _MARKS):
             name = source.relative_to(package).as_posix().encode()
             digest.update(b"%d %b %d " % (len(name), name, len(text)) + text)
     return digest.hexdigest()[:16]

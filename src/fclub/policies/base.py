@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -246,13 +246,16 @@ Arrays = TypeVar("Arrays")
 
 @dataclass(frozen=True)
 class InPlace:
-    """Kernels that play on a policy's own arrays: nothing is handed over or taken back."""
+    """Kernels that play on a policy's own arrays: nothing is handed over or taken back.
+
+    Which arrays these are is asked at every block: a policy may replace them between two blocks.
+    """
 
     kernels: Kernels
-    state: Any
+    arrays: Callable[[], Any]
 
     def pack(self) -> Any:
-        return self.state
+        return self.arrays()
 
     def count_events(self, state: Any) -> None:
         """The state itself counts."""
@@ -284,7 +287,7 @@ class KernelPolicy(Policy, Generic[Arrays]):
 
     @property
     def compiled(self) -> Compiled:
-        return InPlace(self.kernels, self._state)
+        return InPlace(self.kernels, lambda: self._state)
 
     def state(self) -> State:
         drawn = {name: source.bit_generator.state for name, source in _generators(self._state).items()}
