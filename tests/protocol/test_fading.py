@@ -110,13 +110,13 @@ def test_a_live_server_has_types_from_its_first_user_on() -> None:
     observed(server, 30)
     bound = server.bound(1)
     assert server.theta[1, :-1] == pytest.approx(bound.theta[:-1])
-    assert "recent.gram" in server.by_user
+    assert "learner.recent.gram" in server.by_user
 
 
 def test_a_reward_that_replaces_another_counts_like_an_average_observation() -> None:
     server = live_server()
     x = observed(server, 30)
-    types = server
+    types = server.learner
     row, before = 29 % 3, (types.users.moment.copy(), types.people.recent.moment.copy())
     server.replace(row, x, 1.0, 0.0)
     weight = mean_weight(10, keep_share(HALF_LIFE))
@@ -139,10 +139,10 @@ def test_what_was_kept_before_fading_counts_in_full_at_first() -> None:
     observed(plain, 30)
     fading.add_user()
     fading.restore(*plain.state())
-    assert np.array_equal(fading.people.recent.gram, plain.learner.users.gram)
+    assert np.array_equal(fading.learner.people.recent.gram, plain.learner.users.gram)
     observed(fading, 30)
     plain.restore(*fading.state())
-    assert np.array_equal(plain.learner.users.gram, fading.users.gram)
+    assert np.array_equal(plain.learner.users.gram, fading.learner.users.gram)
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def test_users_who_come_or_go_while_a_job_is_done() -> None:
     server.part()()
     server.add_user()
     server.observe(USERS, np.array([0.5, -0.5]), 1.0)
-    with pytest.raises(CannotReplace, match="being added up"):
+    with pytest.raises(CannotReplace, match="is added up"):
         server.replace(0, np.array([0.5, -0.5]), 1.0, 0.0)
     assert server.forget(0) == 0
     finish(server)

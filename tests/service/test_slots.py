@@ -119,7 +119,7 @@ def same_as_simulated(path: Path, servers: int, users: int, rounds: int) -> Pump
     for number, node in enumerate(pump.locals.values()):
         ours, mine = node.server.state()
         theirs, yours = policy.servers[number].state()
-        mine["learner"]["types"]["clock"] = None  # live servers have one of their own for types at home
+        mine["study"]["clock"] = None  # live servers have one of their own for types at home
         assert mine == yours
         for key in ours:
             np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
