@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fclub
+from fclub.core.inputs import NORM_TOLERANCE
 from fclub.environments.data.pipeline import item_quality
 from fclub.environments.data.ratings_file import read_ratings
 from fclub.environments.liked import Liked
@@ -118,7 +119,7 @@ def test_quality_is_the_like_rate_in_training_beside_the_other_features(write_ra
     rows, others = environment.world.catalogue.features, plain.world.catalogue.features
     np.testing.assert_allclose(rows[:, :3], np.sqrt(0.5) * others[:, :3])
     np.testing.assert_array_equal(rows[:, 4], others[:, 3])
-    assert np.linalg.norm(rows, axis=1).max() <= 1.0
+    assert np.linalg.norm(rows, axis=1).max() <= 1.0 + NORM_TOLERANCE
     held_out = environment.hold_out(np.random.default_rng(np.random.SeedSequence(0).spawn(6)[0]))
     train = environment.rated.copy()
     train.data = np.where(held_out, 0.0, 1.0 + environment.likes)

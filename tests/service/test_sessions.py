@@ -104,10 +104,6 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], Verdict]] = [
 
 
 @pytest.mark.parametrize(("local", "hub", "verdict"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def server_of(node: LocalNode) -> UserStreamLocal:
-    return is_a(UserStreamLocal, is_a(LocalServer, node.server).exchange)
-
-
 def test_the_table_of_verdicts(local: dict[str, Any], hub: dict[str, Any], verdict: Verdict) -> None:
     assert judge(record(**local), hub_record(**hub)) == verdict
 
@@ -126,6 +122,10 @@ def test_both_agree_only_where_nothing_is_missing() -> None:
         assert verdict.global_lost == (r < c or s2 < r2)
         found += verdict.agreed
     assert found > 100
+
+
+def server_of(node: LocalNode) -> UserStreamLocal:
+    return is_a(UserStreamLocal, is_a(LocalServer, node.server).exchange)
 
 
 def federation(path: Path, policy: str, servers: int = 2) -> tuple[Pump, Synthetic]:
