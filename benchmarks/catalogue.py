@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from fclub import Client
-from fclub.service.http.gate import hash_token
+from fclub.service.http.keys import SCOPES, KeyFile, keys_of
 from fclub.service.link.broker import free_port
 from load import Connection, feedback_on, latencies  # type: ignore[import-not-found]
 from service_http import cpu_seconds, resident_mb  # type: ignore[import-not-found]
@@ -92,9 +92,9 @@ def is_ready(port: int) -> bool:
 
 def start(folder: Path, items: Path, port: int, token: str) -> tuple[subprocess.Popen[bytes], float]:
     """A server and the seconds until it was ready."""
-    tokens = f'http.tokens=["{hash_token(token)}"]'
+    KeyFile(keys_of(folder / "s.db")).add("bench", SCOPES, token=token)
     options = ["--store", str(folder / "s.db"), "--dim", str(DIM), "--catalogue", str(items)]
-    command = [sys.executable, "-m", "fclub", "local", *options, "--port", str(port), "--set", tokens]
+    command = [sys.executable, "-m", "fclub", "local", *options, "--port", str(port)]
     began = time.monotonic()
     process = subprocess.Popen(command)
     while not is_ready(port):

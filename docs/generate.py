@@ -20,23 +20,23 @@ from fclub.errors import FclubError
 from fclub.parameters import Row, rows_of
 from fclub.policies.registry import POLICIES
 from fclub.service.http import api, global_api
-from fclub.service.http.gate import FAILED, hash_token, status_for
+from fclub.service.http.gate import FAILED, status_for
+from fclub.service.http.keys import needed
 from fclub.service.serve import global_app, local_app
-from fclub.service.settings import GlobalSettings, Http, LocalSettings, Model, Nats
+from fclub.service.settings import GlobalSettings, LocalSettings, Model, Nats
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 
 OTHER_ROUTES = {
-    "/": "The dashboard; needs no token, holds no data.",
-    "/static/{name}": "Files of the dashboard; needs no token.",
-    "/v1/live": "Server-sent events: `history`, then `now` once a second. "
-    "A local server wants an admin token.",
+    "/": "The dashboard; holds no data.",
+    "/static/{name}": "Files of the dashboard.",
+    "/v1/live": "Server-sent events: `history`, then `now` once a second.",
     "/v1/visitors": "Simulated visitors tell what several policies earned on the same visits.",
     "/metrics": "Numbers for Prometheus.",
-    "/openapi.json": "This description, for machines; needs no token.",
-    "/healthz": "Is all well? `degraded` names the reason. Needs no token.",
-    "/readyz": "Can it serve? Needs no token.",
+    "/openapi.json": "This description, for machines.",
+    "/healthz": "Is all well? `degraded` names the reason.",
+    "/readyz": "Can it serve?",
 }
 
 
@@ -194,19 +194,19 @@ def http() -> str:
     described = api.openapi(dim=2), global_api.openapi()
     parts = [
         "# HTTP\n",
-        "Every route needs `Authorization: Bearer TOKEN` unless it says otherwise. What is refused is",
+        "A route with a scope needs `Authorization: Bearer TOKEN`, the token of a key with that scope",
+        "([keys](../howto/security.md)). What is refused is",
         "answered with the body `Refused` and a status; [errors](errors.md) has what each stands for.",
         "Requests about users may carry the header `X-Fclub-User`, for",
         "[a proxy in front of several servers](../howto/several-servers.md).",
         "",
     ]
-    model, settings = Model(dim=2), Http(tokens=[hash_token("any")])
+    model = Model(dim=2)
     with tempfile.TemporaryDirectory() as folder:
-        local = LocalSettings(model=model, store=f"{folder}/local.db", http=settings)
+        local = LocalSettings(model=model, store=f"{folder}/local.db")
         hub = GlobalSettings(
             model=model,
             store=f"{folder}/global.db",
-            http=settings,
             servers=["s0"],
             nats=Nats(url="nats://127.0.0.1:1"),
         )
@@ -220,8 +220,8 @@ def http() -> str:
                 path = route.path.replace(":path", "")
                 method = next(m for m in ("POST", "PUT", "DELETE", "GET") if m in route.methods)
                 text = OTHER_ROUTES.get(path) or known[path][method.lower()]["summary"]
-                lines.append([method, f"`{path}`", text])
-            parts += [f"## {title}\n", table(["", "route", "what it does"], lines), ""]
+                lines.append([method, f"`{path}`", needed(method, path) or "", text])
+            parts += [f"## {title}\n", table(["", "route", "scope", "what it does"], lines), ""]
             refused = [
                 [method.upper(), ", ".join(map(str, codes))] for method, codes in refusals.items()
             ]

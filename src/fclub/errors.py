@@ -215,11 +215,11 @@ class OtherBucket(RequestRefused):
 
 
 class Unauthorized(RequestRefused):
-    """No token, or one that is not known."""
+    """No token of a key, or one that is not known or has ended."""
 
 
 class Forbidden(RequestRefused):
-    """A known token that may not do this."""
+    """A key without the scope that this needs."""
 
 
 class NotFound(RequestRefused):
@@ -251,7 +251,7 @@ class TooLarge(RequestRefused):
 
 
 class TooFast(RequestRefused):
-    """More requests per second than a token may make."""
+    """More requests per second than a key may make."""
 
 
 class NotStored(FclubError):

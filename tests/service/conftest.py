@@ -21,7 +21,9 @@ import numpy as np
 import pytest
 import uvloop
 
-from fclub.service.http.gate import Routes, hash_token
+from fclub.service.http.gate import Routes
+from fclub.service.http.keys import ADMIN as ADMIN_SCOPE
+from fclub.service.http.keys import METRICS, SCOPES, SIMULATE, KeyFile, keys_of
 from fclub.service.http.server import HttpServer, Limits
 from fclub.service.serve import local_app
 from fclub.service.settings import Http, LocalSettings, Model
@@ -33,9 +35,6 @@ ADMIN = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 ITEMS = [{"id": str(k), "features": [0.1 * k] + [0.0] * (DIM - 1)} for k in range(3)]
 LIMITS = Limits(stop_seconds=3.0)
 HTTP = Http(
-    tokens=[hash_token(TOKEN)],
-    admin_tokens=[hash_token(ADMIN_TOKEN)],
-    metrics_tokens=[hash_token(METRICS_TOKEN)],
     simulated=True,
     max_items=20,
     max_batch=10,
@@ -43,9 +42,21 @@ HTTP = Http(
 )
 
 
+def with_keys(store: str | Path) -> str:
+    """Make the keys of all tests for a store."""
+    file = KeyFile(keys_of(store))
+    everything = (*SCOPES, SIMULATE)
+    file.add("application", [one for one in everything if one != ADMIN_SCOPE], token=TOKEN)
+    file.add("admin", everything, token=ADMIN_TOKEN)
+    file.add("prometheus", [METRICS], token=METRICS_TOKEN)
+    return str(store)
+
+
 def local_settings(path: Path, **changes: Any) -> LocalSettings:
     given: dict[str, Any] = {"model": Model(dim=DIM), "store": str(path / "local.db"), "http": HTTP}
-    return LocalSettings(**(given | changes))
+    found = LocalSettings(**(given | changes))
+    with_keys(found.store)
+    return found
 
 
 def offer(rng: np.random.Generator, count: int = 5, dim: int = DIM) -> list[dict[str, Any]]:

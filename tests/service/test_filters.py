@@ -17,12 +17,12 @@ from fclub.service.http import shop as routes
 from fclub.service.serve import local_app
 from fclub.service.settings import Http, Model
 
-from .conftest import DIM, HTTP, TOKEN, local_settings, offer, serving
+from .conftest import DIM, TOKEN, local_settings, offer, serving
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[httpx.Client]:
-    with serving(local_app(local_settings(tmp_path, http=Http(tokens=HTTP.tokens)))[0]) as client:
+    with serving(local_app(local_settings(tmp_path, http=Http()))[0]) as client:
         yield client
 
 
@@ -95,7 +95,7 @@ def test_items_have_attributes_that_filters_go_by(client: httpx.Client, shop: Cl
 
 
 def test_attributes_survive_a_restart_and_many_changes(tmp_path: Path) -> None:
-    settings, where = local_settings(tmp_path, http=Http(tokens=HTTP.tokens)), {"category": "b"}
+    settings, where = local_settings(tmp_path, http=Http()), {"category": "b"}
     items, attributes = shelf(90)
     for _ in range(2):
         with serving(local_app(settings)[0]) as client, Client(str(client.base_url), TOKEN) as shop:

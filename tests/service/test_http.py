@@ -11,7 +11,7 @@ import pytest
 from starlette.routing import Route
 from tests.parts import is_a
 
-from fclub.service.http.gate import hash_token
+from fclub.service.http.keys import SCOPES, KeyFile
 from fclub.service.serve import local_app
 from fclub.service.settings import Http
 
@@ -146,8 +146,9 @@ def test_every_route_needs_a_token(client: httpx.Client, method: str, path: str,
 
 def test_the_token_of_one_server_opens_no_other(tmp_path: Path) -> None:
     """South's token on every route of north, which knows its own only."""
-    http = Http(tokens=[hash_token("south-token")])
-    south = local_settings(tmp_path, name="south", store=str(tmp_path / "south.db"), http=http)
+    store, http = tmp_path / "south.db", Http(keys=str(tmp_path / "south.keys"))
+    KeyFile(tmp_path / "south.keys").add("shop", SCOPES, token="south-token")
+    south = local_settings(tmp_path, name="south", store=str(store), http=http)
     theirs = {"Authorization": "Bearer south-token"}
     with (
         serving(local_app(local_settings(tmp_path))[0]) as north,

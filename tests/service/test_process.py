@@ -21,14 +21,12 @@ pytest.importorskip("cryptography")
 
 from fclub import Client
 from fclub.service.fleet import Server
-from fclub.service.http.gate import hash_token
+from fclub.service.http.keys import METRICS, KeyFile, keys_of
 
 from .certificates import Authority, Pair
 from .conftest import fclub, wait_for
 
 pytestmark = pytest.mark.slow
-
-HASH = hash_token("any")
 
 
 def busy(tmp_path: Path) -> list[str]:
@@ -64,9 +62,7 @@ CASES = {
 def test_what_keeps_a_server_from_starting_is_one_line(tmp_path: Path, case: str, style: str) -> None:
     words, told, code = CASES[case]
     options = ["local", "--store", str(tmp_path / "s.db"), "--dim", "2", *words(tmp_path)]
-    tokens = json.dumps([HASH])
-    style_and_tokens = {"FCLUB_LOG_FORMAT": style, "FCLUB_HTTP__TOKENS": tokens}
-    process = fclub(*options, env=os.environ | style_and_tokens)
+    process = fclub(*options, env=os.environ | {"FCLUB_LOG_FORMAT": style})
     output, errors = process.communicate(timeout=120)
     assert (process.returncode, output) == (code, "")
     (line,) = errors.splitlines()
@@ -104,10 +100,10 @@ class Running:
         self.file, self.log, self.authority = folder / "local.toml", folder / "log", authority
         self.store = folder / "local.db"
 
-    def write(self, token: str, pair: Pair, extra: str = "") -> None:
+    def write(self, pair: Pair, extra: str = "") -> None:
         self.file.write_text(
             f'store = "{self.store}"\nlog_format = "json"\n{extra}\n[model]\ndim = 2\n'
-            f'[http]\nport = 0\ntokens = ["{hash_token(token)}"]\n'
+            "[http]\nport = 0\n"
             f'tls_certificate = "{pair.certificate}"\ntls_key = "{pair.key}"\n'
         )
 
@@ -143,25 +139,31 @@ class Running:
             return str(found["subject"])
 
 
-def test_tokens_and_certificates_are_read_again_without_a_restart(tmp_path: Path) -> None:
+def test_keys_and_certificates_are_read_again_without_a_restart(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "certificates")
     server = Running(tmp_path, authority)
-    server.write("first", authority.issue("one"))
+    server.write(authority.issue("one"))
+    keys = KeyFile(keys_of(server.store))
     process = server.start()
     try:
         wait_for(lambda: server.said("listening") == 1)
-        assert (server.status("first"), server.status("second")) == (200, 401)
+        wait_for(lambda: any("nobody has a key yet" in line["message"] for line in server.lines()))
+        keys.add("shop", [METRICS], token="first")
+        wait_for(lambda: server.status("first") == 200)
+        assert server.status("second") == 401
         assert "one" in server.certificate()
-        server.write("second", authority.issue("two"), "resend_seconds = 2.0")
+        server.write(authority.issue("two"), "resend_seconds = 2.0")
+        keys.add("shop", [METRICS], token="second")
         process.send_signal(signal.SIGHUP)
         wait_for(lambda: server.said("settings that need a restart") == 1)
         assert (server.status("first"), server.status("second")) == (401, 200)
         assert "two" in server.certificate()
         assert [line["keys"] for line in server.lines() if "keys" in line] == [["resend_seconds"]]
-        server.write("third", Pair(authority.issue("three").certificate, "nowhere"))
+        server.write(Pair(authority.issue("three").certificate, "nowhere"))
         process.send_signal(signal.SIGHUP)
         wait_for(lambda: server.said("settings not read again") == 1)
-        assert (server.status("second"), server.status("third")) == (200, 401)
+        keys.revoke("shop")
+        wait_for(lambda: server.status("second") == 401)
         assert "two" in server.certificate(), "half a pair changes nothing"
     finally:
         process.terminate()

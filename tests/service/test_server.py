@@ -19,7 +19,8 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from fclub.service.http.gate import AT_ONCE_BYTES, Endpoint, Gate, Guard
+from fclub.service.http.gate import AT_ONCE_BYTES, Endpoint, Gate
+from fclub.service.http.keys import KeyFile, Keys
 from fclub.service.http.server import HEAD_BYTES, Application, Connection, HttpServer, Limits
 from fclub.service.monitoring import Monitor
 from fclub.service.serve import local_app
@@ -256,7 +257,9 @@ class App:
 
     def __init__(self) -> None:
         self.monitor = Monitor("local")
-        gate = Gate(HTTP, Guard(HTTP), self.monitor, when_stored=lambda stored: stored(None))
+        gate = Gate(
+            HTTP, Keys(KeyFile(Path("none"))), self.monitor, when_stored=lambda stored: stored(None)
+        )
         self.at_once = {("POST", "/"): Endpoint(gate, "/", self.answer, None, self.fail)}
 
     async def answer(self, request: Request) -> str:

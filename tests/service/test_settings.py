@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 from tests.parts import present
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from fclub.cli.local import app
 from fclub.cli.main import COMMANDS
@@ -18,12 +17,10 @@ from fclub.config import Privacy
 from fclub.errors import FclubError, InvalidSetting, OtherSettings, PrivacyError, UnknownName
 from fclub.policies.registry import make_policy
 from fclub.privacy.noise import SeededNoise
-from fclub.service.http.gate import Guard, hash_token, new_token
 from fclub.service.nodes.parts import caution, family_of, global_node, local_node
 from fclub.service.serve import global_app, local_app
 from fclub.service.settings import (
     GlobalSettings,
-    Http,
     LocalSettings,
     Model,
     Nats,
@@ -60,7 +57,7 @@ def test_options_win_over_environment_over_file(tmp_path: Path) -> None:
         ({"http.port": 70000}, "http.port"),
         ({"model.dim": 0}, "model.dim"),
         ({"name": "no spaces"}, "name"),
-        ({"http.tokens": ["plain"]}, "http.tokens"),
+        ({"http.keys": "keys"}, "http.keys"),
         ({"http.prot": 1}, "prot"),
         ({"colour": "red"}, "colour"),
         ({"store.x": 1}, "store"),
@@ -98,8 +95,8 @@ def test_errors_name_the_key(tmp_path: Path, options: dict[str, object], key: st
         ),
         (
             LocalSettings,
-            {"model.dim": 2, "store": "s.db", "http.tokens": "abc"},
-            "http.tokens must be a JSON list of texts, as in '[\"...\"]'",
+            {"model.dim": 2, "store": "s.db", "feedback.events": "abc"},
+            "feedback.events must be a JSON object, as in '{\"epsilon\": 1}'",
         ),
         (
             LocalSettings,
@@ -213,25 +210,6 @@ def test_a_server_with_the_printed_private_policy_says_what_to_expect(
     assert record.getMessage() == caution(model)
 
 
-def test_tokens() -> None:
-    token = new_token()
-    guard = Guard(Http(tokens=[hash_token(token)]))
-    header = f"Bearer {token}".encode()
-    for _ in range(2):
-        assert guard.allows(header, "application")
-        assert not guard.allows(header, "admin"), "what proves one role does not prove the other"
-        assert not guard.allows(b"", "application")
-    with pytest.raises(InvalidSetting, match=r"http\.tokens"):
-        Guard(Http())
-
-
-def test_a_new_token_comes_with_its_hash_and_where_that_goes() -> None:
-    first, second = CliRunner().invoke(app, ["--new-token"]).output.splitlines()
-    where, _, told = second.partition(": ")
-    assert told == hash_token(first.rpartition(" ")[2])
-    assert where == "hash (for http.tokens or http.admin_tokens)"
-
-
 def test_the_help_promises_nothing_that_only_private_policies_keep() -> None:
     told = " ".join(str(get_command(app).help).split())
     for text in (told, COMMANDS["local"]):
@@ -318,7 +296,6 @@ def test_a_folder_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
 NOWHERE = "/nowhere/file"
 BROKER = Nats(url="nats://127.0.0.1:1")
 FAULTS: dict[str, dict[str, Any]] = {
-    "http.tokens": {"http": Http()},
     "http.tls_certificate": {"http": replace(HTTP, tls_certificate=NOWHERE, tls_key=NOWHERE)},
     "cannot use None": {"http": replace(HTTP, tls_key=NOWHERE)},
     "nats": {"nats": replace(BROKER, ca=NOWHERE)},

@@ -30,7 +30,7 @@ from fclub.service.settings import Feedback, Http, Model
 from fclub.service.store import items_file
 from fclub.service.store.forgotten import DAY
 
-from .conftest import DIM, HTTP, TOKEN, local_settings, offer, serving
+from .conftest import DIM, TOKEN, local_settings, offer, serving
 
 
 def stock(count: int, seed: int = 0) -> dict[str, list[float]]:
@@ -105,7 +105,7 @@ def test_refused_items_change_nothing(client: httpx.Client, items: list[Any], st
 
 
 def test_a_catalogue_has_a_limit(tmp_path: Path) -> None:
-    http = Http(tokens=HTTP.tokens, max_catalogue=3)
+    http = Http(max_catalogue=3)
     with serving(local_app(local_settings(tmp_path, http=http))[0]) as client:
         items = offer(np.random.default_rng(0), 4)
         assert put(client, *items[:3]).status_code == 200
@@ -226,11 +226,11 @@ def test_nobody_is_shown_what_they_have_imported(tmp_path: Path) -> None:
     settings = local_settings(
         tmp_path,
         model=Model(dim=dim, constant=constant),
-        http=Http(tokens=HTTP.tokens),
+        http=Http(),
         catalogue=str(items),
     )
     with serving(local_app(settings)[0]) as client:
-        code, told = run_import(log, "--url", client.base_url, "--token", TOKEN)
+        code, told = run_import(log, "--url", client.base_url)
         assert code == 0
         assert told["learned"] > 600
         lines = [line.split(",") for line in log.read_text().splitlines()]
@@ -326,7 +326,7 @@ def test_a_large_catalogue_is_scored_beside_other_requests(tmp_path: Path) -> No
 def test_a_wrong_file_of_items_is_named(tmp_path: Path, text: str, reason: str) -> None:
     file = tmp_path / "items.csv"
     file.write_text(text)
-    http = Http(tokens=HTTP.tokens, max_catalogue=1)
+    http = Http(max_catalogue=1)
     for path, said in ((file, reason), (tmp_path / "missing.csv", "No such file")):
         with pytest.raises(InvalidFile, match=said):
             local_app(local_settings(tmp_path, catalogue=str(path), http=http))
@@ -401,7 +401,7 @@ def test_the_example_of_a_shop_runs(tmp_path: Path) -> None:
     settings = local_settings(
         tmp_path,
         model=Model(dim=10),
-        http=Http(tokens=HTTP.tokens),
+        http=Http(),
         feedback=Feedback(events={"view": 0.1, "buy": 1.0}),
     )
     with serving(local_app(settings)[0]) as client:
@@ -424,18 +424,18 @@ def log(tmp_path: Path) -> Path:
 
 
 def run_import(*words: object) -> tuple[int, Any]:
-    done = CliRunner().invoke(app, [*map(str, words), "--json"])
+    done = CliRunner().invoke(app, [*map(str, words), "--json"], env={"FCLUB_TOKEN": TOKEN})
     return done.exit_code, json.loads(done.stdout) if done.stdout else done.exception
 
 
 def test_a_log_is_imported_by_address_and_into_a_store(tmp_path: Path, log: Path) -> None:
-    settings = local_settings(tmp_path, http=Http(tokens=HTTP.tokens))
+    settings = local_settings(tmp_path, http=Http())
     with serving(local_app(settings)[0]) as client, Client(str(client.base_url), TOKEN) as shop:
         shop.put_items(stock(3))
-        code, told = run_import(log, "--url", client.base_url, "--token", TOKEN)
+        code, told = run_import(log, "--url", client.base_url)
         assert (code, told) == (1, {"learned": 23, "known": 0, "refused": 7})
         shop.put_items(stock(4))
-        code, told = run_import(log, "--url", client.base_url, "--token", TOKEN)
+        code, told = run_import(log, "--url", client.base_url)
         assert (code, told) == (0, {"learned": 7, "known": 23, "refused": 0})
     assert run_import(log, "--store", settings.store)[1]["known"] == 30
     again = log.rename(tmp_path / "other.csv")
@@ -467,7 +467,7 @@ def test_a_wrong_log_is_named(tmp_path: Path, text: str, reason: str) -> None:
 
 def test_names_that_no_request_may_have_are_not_imported_either(tmp_path: Path) -> None:
     """Over HTTP a user has at most 128 bytes and an id 256 characters; a file is no way around that."""
-    settings = local_settings(tmp_path, http=Http(tokens=HTTP.tokens))
+    settings = local_settings(tmp_path, http=Http())
     node = local_node(settings)
     node.put_items(["a"], np.eye(DIM)[:1])
     node.commit()

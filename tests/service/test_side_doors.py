@@ -27,6 +27,7 @@ from fclub.protocol.messages import Message
 from fclub.service.http import api, global_api
 from fclub.service.http.gate import Routes
 from fclub.service.http.global_app import GlobalService
+from fclub.service.http.keys import needed
 from fclub.service.link import channel as frames
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.wire import DirectWire
@@ -395,8 +396,7 @@ def test_an_error_tells_no_number_but_those_of_the_request_and_of_the_settings(
     assert set(NUMBER.findall(client.get("/v1/nowhere").text)) == set()
 
 
-def test_numbers_of_users_are_for_administrators() -> None:
-    """What no application needs and no claim covers is not shown to everybody with a token."""
+def test_every_route_is_shown_to_whom_the_table_says() -> None:
     for where, _, who in rows():
-        if where in ("local GET /v1/clusters", "local GET /v1/live"):
-            assert who == "admin"
+        if where.startswith(("local ", "global ")) and "/" in where:
+            assert who == (needed(*where.split()[1:]) or "anybody"), where

@@ -34,7 +34,7 @@ from fclub.attack.histories import (
 )
 from fclub.attack.running import NAME, Running, key_of
 from fclub.privacy.noise import NoiseSource
-from fclub.service.http.gate import hash_token
+from fclub.service.http.keys import SCOPES, KeyFile, keys_of
 from fclub.service.http.local_app import LocalService
 from fclub.service.link.wire import DirectWire
 from fclub.service.monitoring import Monitor
@@ -108,8 +108,9 @@ class Served(Running):
         super().__init__(folder, model, source, exact, late)
 
     def _settings(self, name: str, file: str) -> LocalSettings:
-        http = Http(tokens=[hash_token(TOKEN)], max_items=8, max_batch=8, max_body_bytes=20_000)
+        http = Http(max_items=8, max_batch=8, max_body_bytes=20_000)
         store = str(self.folder / f"{file}.db")
+        KeyFile(keys_of(store)).add("audit", SCOPES, token=TOKEN)
         return LocalSettings(
             model=self.model, name=name, store=store, http=http, secure=key_of(self.folder, name)
         )

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from fclub.cohorts.members import MemberEntry
 from fclub.errors import InvalidFile, InvalidSetting
-from fclub.service.http.gate import hash_token, new_token
+from fclub.service.http.keys import ADMIN, METRICS, KeyFile, keys_of
 from fclub.service.kits.authority import expiry
 from fclub.service.kits.folder import BROKER, Folder, global_configuration, write_secret
 from fclub.service.settings import LocalSettings, load_settings, parse_assignments
@@ -46,12 +46,12 @@ def init(
     options = parse_assignments(setting or [], **{"model.dim": dim, "store": "unused"})
     model = load_settings(LocalSettings, None, options, environment={}).model
     made = Folder.make(folder, name, model, address, port)
-    token, admin = new_token(), new_token()
-    text = global_configuration(made, [hash_token(token)], [hash_token(admin)])
-    write_secret(made.path / "global.toml", text)
-    typer.echo(f"token of the global server, for metrics: {token}")
-    typer.echo(f"admin token of the global server: {admin}")
-    typer.echo("They are written down nowhere else. Now run, each for itself:")
+    store = made.path / "global.db"
+    write_secret(made.path / "global.toml", global_configuration(store))
+    keys = KeyFile(keys_of(store))
+    for who, scopes in {"prometheus": [METRICS], "operator": [METRICS, ADMIN]}.items():
+        typer.echo(f"token of the key {who} ({', '.join(scopes)}): {keys.add(who, scopes)}")
+    typer.echo("They are written down nowhere else; fclub keys makes others. Now run, each for itself:")
     typer.echo(f"  nats-server --config {made.path / 'nats.conf'}")
     typer.echo(f"  fclub global --federation {made.path}")
     typer.echo(f"  fclub federation add {made.path} ORG")

@@ -26,9 +26,13 @@ def global_(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help="Any key=value.")] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Take results of simulated visitors, and say so.")
+    ] = False,
 ) -> None:
     """Run the global server of a federation."""
     own = {"store": store, "model.dim": dim, "http.host": host, "http.port": port}
+    own |= {"http.simulated": simulated or None}
     given = parse_assignments(setting or [], **own)
     if federation is not None and config is None:
         config = federation / "global.toml"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import ssl
 from pathlib import Path
 from typing import Annotated
 from zlib import crc32
@@ -31,11 +33,25 @@ def _spread(folder: Path, past: list[Observation]) -> list[bool | FclubError]:
     return results
 
 
+def _token(file: Path | None) -> str:
+    """Not an option: everybody on the machine sees those."""
+    found = os.environ.get("FCLUB_TOKEN", "") if file is None else file.read_text().strip()
+    if not found:
+        raise InvalidSetting("expected the token of a key in FCLUB_TOKEN or in --token-file, got none")
+    return found
+
+
 @app.command("import", epilog=EXAMPLE)
 def import_(
     log: Annotated[Path, typer.Argument(help="CSV: user, item of the catalogue, reward, perhaps id.")],
     url: Annotated[str | None, typer.Option(help="Address of a running local server.")] = None,
-    token: Annotated[str, typer.Option(help="With --url: the application's token.")] = "",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="With --url: file with the token of a key; else it is FCLUB_TOKEN."),
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="With --url: who has signed its certificate, if not the system.")
+    ] = None,
     store: Annotated[Path | None, typer.Option(help="Store of a server that does not run.")] = None,
     folder: Annotated[
         Path | None,
@@ -53,7 +69,8 @@ def import_(
     elif folder is not None:
         results += _spread(folder, list(read_past(log)))
     else:
-        with Client(str(url), token, split=True) as client:
+        trust = ssl.create_default_context(cafile=ca)
+        with Client(str(url), _token(token_file), split=True, verify=trust) as client:
             results += client.observe(list(read_past(log)))
     refused = [str(one) for one in results if isinstance(one, FclubError)]
     told = {"learned": results.count(True), "known": results.count(False), "refused": len(refused)}

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from fclub.cli.serving import run_server
-from fclub.service.http.gate import hash_token, new_token
 from fclub.service.kits.kit import read_kit
 from fclub.service.nodes.parts import check_store
 from fclub.service.serve import local_app, serve
@@ -17,7 +16,7 @@ from fclub.service.settings import LocalSettings, load_settings, parse_assignmen
 
 app = typer.Typer(add_completion=False)
 
-EXAMPLE = "Example: fclub local --store shop.db --dim 10 --set http.tokens='[\"HASH\"]'"
+EXAMPLE = "Example: fclub local --store shop.db --dim 10; its clients need keys: fclub keys --help"
 
 
 @app.command("local", epilog=EXAMPLE)
@@ -34,7 +33,9 @@ def local(
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help="Any key=value.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Verify the store and leave.")] = False,
-    token: Annotated[bool, typer.Option("--new-token", help="Print a new token and its hash.")] = False,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Take results of simulated visitors, and say so.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
 ) -> None:
     """Run a local server: it recommends, learns, and sends sums to the global server.
@@ -42,13 +43,6 @@ def local(
     A private policy, whose name begins with cdp-, adds noise to them. Any other sends exact sums, and
     the sum of a single visit is that visit.
     """
-    if token:
-        secret = new_token()
-        typer.echo(
-            f"token (for the application or administrator): {secret}\n"
-            f"hash (for http.tokens or http.admin_tokens): {hash_token(secret)}"
-        )
-        return
     own = {
         "catalogue": catalogue,
         "name": name,
@@ -56,6 +50,7 @@ def local(
         "model.dim": dim,
         "http.host": host,
         "http.port": port,
+        "http.simulated": simulated or None,
     }
     given = parse_assignments(setting or [], **own)
 

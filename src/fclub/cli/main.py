@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "privacy": "Noise for a budget; what a ledger has spent.",
     "audit": "Attack the privacy of a mechanism or a policy; exit 1 when it leaks more than claimed.",
     "local": "Run a local server: it recommends, learns, and sends sums; private policies add noise.",
+    "keys": "Make, list and revoke the keys with which a server is asked.",
     "import": "Let a local server learn from what was shown elsewhere.",
     "store": "Look after the store of a local server.",
     "global": "Run the global server of a federation.",
@@ -41,7 +42,7 @@ COMMANDS: dict[str, str] = {
 }
 """Name and help of every command; its typer app is `app` in fclub.cli.<name>, `_` after a keyword."""
 
-EXTRA = dict.fromkeys(("local", "import", "store", "global", "federation", "up"), "service")
+EXTRA = dict.fromkeys(("local", "keys", "import", "store", "global", "federation", "up"), "service")
 """Commands that need more than the package itself, and the extra that brings it."""
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2

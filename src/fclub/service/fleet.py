@@ -26,7 +26,7 @@ from fclub.cohorts.members import (
 )
 from fclub.errors import FleetFailed, InvalidFile
 from fclub.paths import write_atomically
-from fclub.service.http.gate import hash_token, new_token
+from fclub.service.http.keys import SCOPES, SIMULATE, KeyFile, keys_of, new_token
 from fclub.service.link.broker import LocalBroker, free_port
 from fclub.service.link.channel import GLOBAL
 from fclub.service.nodes.parts import adds_up_in_secret, family_of, warm
@@ -62,8 +62,9 @@ class Server:
 
     def start(self) -> None:
         """Every setting goes through the environment; the options would show in a list of processes."""
-        tokens = [hash_token(self.token)]
-        values = {"http__port": self.port, "http__admin_tokens": tokens, "http__simulated": True}
+        keys = keys_of(self.folder / self.name)
+        KeyFile(keys).add("fleet", (*SCOPES, SIMULATE), token=self.token)
+        values = {"http__port": self.port, "http__keys": str(keys), "http__simulated": True}
         values |= self.settings
         environment = {f"FCLUB_{key.upper()}": _text(value) for key, value in values.items()}
         with self._log.open("ab") as output:

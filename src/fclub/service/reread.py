@@ -1,4 +1,4 @@
-"""What SIGHUP does: tokens, certificates and members are read again while the server goes on."""
+"""What SIGHUP does: certificates and members are read again while the server goes on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fclub.errors import InvalidSetting, OtherSettings
-from fclub.service.http.gate import Gate, Guard
+from fclub.service.http.gate import Gate
 from fclub.service.link.nats_wire import NatsWire
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.parts import membership_of
@@ -20,9 +20,6 @@ from fclub.service.settings import GlobalSettings, Http, LocalSettings
 Known = LocalSettings | GlobalSettings
 
 REREAD = {
-    "http.tokens",
-    "http.admin_tokens",
-    "http.metrics_tokens",
     "http.tls_certificate",
     "http.tls_key",
     "nats.ca",
@@ -46,7 +43,6 @@ class Reread:
     def __call__(self) -> None:
         try:
             found = self._load()
-            guard = Guard(found.http)
             self._check_members(found)
             if self.context is not None:
                 renew(self.context, found.http)
@@ -55,9 +51,9 @@ class Reread:
         except (InvalidSetting, OtherSettings) as error:
             self._monitor.event("settings not read again", logging.ERROR, error=str(error))
             return
-        self._gate.guard = guard
+        self._gate.keys.look()
         self._follow(found)
-        self._monitor.event("tokens and certificates read again")
+        self._monitor.event("keys and certificates read again")
         before, now = _flat(self.settings), _flat(found)
         waiting = sorted(key for key in before | now if before.get(key) != now.get(key))
         waiting = [key for key in waiting if key not in REREAD]

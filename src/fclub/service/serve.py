@@ -59,6 +59,8 @@ OTHER_FILES = 64
 MOST_FILES = 65_536
 """Files that a server wants to have open at most; every connection is one."""
 
+KEYS_HINT = "fclub keys add STORE NAME --scopes recommend,feedback"
+
 DAY = 86_400.0
 FORGET_EVERY = 60.0
 
@@ -130,7 +132,7 @@ def local_app(settings: LocalSettings) -> Application:
             if not settings.nats.url:
                 hub = await stack.enter_async_context(_embedded(settings, board))
             keep = _forget_old(node, runner, settings.keep_decisions_days)
-            chores = [keep, service.recorder.run()]
+            chores = [keep, service.recorder.run(), service.gate.keys.watch()]
             if settings.feedback.none_after is not None:
                 chores.append(_assume_missing(node, runner, settings))
             await stack.enter_async_context(running(runner, *chores))
@@ -172,7 +174,8 @@ def global_app(settings: GlobalSettings) -> Application:
     @asynccontextmanager
     async def lifespan(app: Router) -> AsyncIterator[None]:
         deadline = Deadline(node, runner, settings.phase_seconds)
-        async with running(runner, deadline.run(), service.recorder.run()):
+        chores = deadline.run(), service.recorder.run(), service.gate.keys.watch()
+        async with running(runner, *chores):
             yield
 
     return service.app(lifespan), runner
@@ -181,7 +184,7 @@ def global_app(settings: GlobalSettings) -> Application:
 def serve(
     settings: Settings, make: Callable[[Settings], Application], load: Callable[[], Settings]
 ) -> None:
-    """Run until SIGINT or SIGTERM; SIGHUP reads tokens and certificates again through `load`.
+    """Run until SIGINT or SIGTERM; SIGHUP reads certificates again through `load`.
 
     A store that fails ends the process. The address is taken first: if it is not free, nothing is done.
     """
@@ -288,6 +291,8 @@ async def _serve(
         loop.add_signal_handler(signal.SIGHUP, reread)
         for listener in listeners:
             runner.monitor.event("listening", address=_address(listener))
+        if not app.gate.keys:
+            runner.monitor.event(f"nobody has a key yet: {KEYS_HINT}", logging.WARNING)
         assert runner.failure is not None
         stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
         await asyncio.wait([stopped, runner.failure], return_when=asyncio.FIRST_COMPLETED)

@@ -31,7 +31,7 @@ PROMISE: dict[str, Parameter] = {
 """What a private policy promises live unless it is told otherwise; the paper's δ is for simulations."""
 
 PREFIX = "FCLUB_"
-ELSEWHERE = {"FCLUB_CACHE_DIR", "FCLUB_DATA_DIR"}
+ELSEWHERE = {"FCLUB_CACHE_DIR", "FCLUB_DATA_DIR", "FCLUB_TOKEN"}
 """Variables of the package that are no settings of a server."""
 
 MISSING = {
@@ -51,7 +51,6 @@ JSON: dict[type, str] = {
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}$", description="a name on the broker")]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
-Hash = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="sha256 of a token")]
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,15 +66,10 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """File of the certificate; with `tls_key` the server speaks HTTPS."""
     tls_key: str | None = None
     """File of the key of that certificate."""
-    tokens: list[Hash] = []
-    """Hashes (sha256) of the tokens that applications send; a server needs at least one token."""
-    admin_tokens: list[Hash] = []
-    """Hashes of the tokens of administrators: a local server's page, clusters and streams, and ending a
-    quarantine at the global server."""
+    keys: Annotated[str, Meta(pattern=r"\.keys$")] | None = None
+    """File of the keys that `fclub keys` makes; unset: beside the store, with `.keys` at its end."""
     max_connections: Positive = 1000
     """Open connections; of more, those end that have brought no request for longest."""
-    metrics_tokens: list[Hash] = []
-    """Hashes of tokens that read `/metrics` and nothing else."""
     simulated: bool = False
     """Whether visitors are simulated, as by `fclub up`: only then are their results taken and shown."""
     max_body_bytes: Positive = 1 << 20
@@ -87,7 +81,7 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_catalogue: Positive = 1_000_000
     """Most items of the catalogue; more are answered with 413."""
     max_requests_per_second: Positive | None = None
-    """Most requests of one token in a second; more are answered with 429."""
+    """Most requests of one key in a second; more are answered with 429."""
     access_log: bool = False
     """Log every request, by route, status and address; refused ones (401, 403, 413, 429) are always."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from fclub.service.http.gate import Guard
+from fclub.service.http.keys import keys_for
 from fclub.service.link.nats_wire import broker_of
 from fclub.service.nodes.parts import family_of, new_items
 from fclub.service.reread import renew
@@ -13,10 +13,10 @@ from fclub.service.settings import GlobalSettings, LocalSettings
 
 
 def check_start(settings: LocalSettings | GlobalSettings) -> None:
-    """Refuse a model, tokens, certificates or a new catalogue with which the server could not start."""
+    """Refuse a model, keys, certificates or a new catalogue with which the server could not start."""
     family_of(settings.model)
     http = settings.http
-    Guard(http)
+    keys_for(settings)
     if not http.socket and (http.tls_certificate or http.tls_key):
         renew(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), http)
     broker_of(settings.nats)

@@ -398,7 +398,7 @@ class PrivacyView(msgspec.Struct, frozen=True):
     Both include `distance`, the total variation between discrete noise and a Gaussian's.
     `unaccounted` are facts that leave without noise. `exhausted`: the budget lets nothing more
     leave in this period, and the server goes on learning for itself. `messages` have left so far, by
-    kind. `streams` are listed for an administrator.
+    kind.
     """
 
     messages: dict[str, int]
@@ -445,7 +445,7 @@ OPERATIONS: Operations = {
         FeedbackResults, "Learn from what was shown elsewhere.", PastRequest
     ),
     ("put", "/v1/items"): Operation(ItemsPut, "Insert or replace items of the catalogue.", PutItems),
-    ("get", "/v1/clusters"): Operation(list[ClusterView], "The local clusters; needs an admin token."),
+    ("get", "/v1/clusters"): Operation(list[ClusterView], "The local clusters."),
     ("get", "/v1/users/{user}"): Operation(UserView, "One user."),
     ("get", "/v1/users/{user}/data"): Operation(UserData, "All that is stored about one user."),
     ("delete", "/v1/users/{user}"): Operation(
@@ -468,10 +468,10 @@ OPERATIONS: Operations = {
     ("get", "/v1/privacy"): Operation(PrivacyView, "What has left this server."),
 }
 REFUSALS = {
-    "post": (400, 401, 404, 409, 413, 422, 429, 503),
-    "put": (400, 401, 413, 422, 429, 503),
+    "post": (400, 401, 403, 404, 409, 413, 422, 429, 503),
+    "put": (400, 401, 403, 413, 422, 429, 503),
     "get": (400, 401, 403, 404, 413, 422, 429, 503),
-    "delete": (400, 401, 404, 409, 429, 503),
+    "delete": (400, 401, 403, 404, 409, 429, 503),
 }
 
 

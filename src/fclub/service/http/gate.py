@@ -1,12 +1,9 @@
-"""What all HTTP routes share: tokens, limits, JSON in and out, and one table of errors."""
+"""What all HTTP routes share: keys, limits, JSON in and out, and one table of errors."""
 
 from __future__ import annotations
 
-import hmac
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,7 +19,6 @@ from fclub.errors import (
     FclubError,
     Forbidden,
     InvalidInput,
-    InvalidSetting,
     Malformed,
     NotFound,
     NotStored,
@@ -34,10 +30,10 @@ from fclub.errors import (
     WasForgotten,
 )
 from fclub.service.http.access import REFUSED, Access
+from fclub.service.http.keys import Keys, needed
 from fclub.service.monitoring import Monitor
 from fclub.service.settings import Http
 
-METRICS, APPLICATION, ADMIN = "metrics", "application", "admin"
 UNKNOWN = "unknown"
 """What requests for no route are counted as."""
 
@@ -192,9 +188,9 @@ class Endpoint:
     """A route as a plain ASGI application: all errors are already answers, so no wrapper is needed."""
 
     def __init__(
-        self, gate: Gate, path: str, answer: Answer, role: str | None, at_once: AtOnce | None
+        self, gate: Gate, path: str, answer: Answer, needs: str | None, at_once: AtOnce | None
     ) -> None:
-        self._gate, self._path, self._answer, self._role = gate, path, answer, role
+        self._gate, self._path, self._answer, self._needs = gate, path, answer, needs
         self._at_once, self._traffic = at_once, gate.monitor.traffic.route(path)
 
     @property
@@ -212,8 +208,8 @@ class Endpoint:
         start = time.perf_counter()
         value: Any
         try:
-            if self._role is not None:
-                self._gate.admit(scope, self._role)
+            if self._needs is not None:
+                self._gate.admit(scope, self._needs)
             self._gate.check_size(len(body))
             value = self._at_once(body, scope)
             answer = _encoder.encode(value)
@@ -258,8 +254,8 @@ class Endpoint:
         start, request, status = time.perf_counter(), Request(scope, receive), 200
         value: Any
         try:
-            if self._role is not None and ADMITTED not in scope:
-                self._gate.admit(scope, self._role)
+            if self._needs is not None and ADMITTED not in scope:
+                self._gate.admit(scope, self._needs)
             value = await self._answer(request)
         except Exception as error:
             reason, status = self._refusal(error)
@@ -274,88 +270,27 @@ class Endpoint:
             await _send_json(send, value, status)
 
 
-def new_token() -> str:
-    return secrets.token_urlsafe(32)
-
-
-def hash_token(token: str) -> str:
-    """Tokens have 256 bits of entropy: a plain hash cannot be searched."""
-    return sha256(token.encode()).hexdigest()
-
-
-class Guard:
-    """Knows the hashes of the tokens; each role may do all that those before it may."""
-
-    def __init__(self, http: Http) -> None:
-        if not http.tokens and not http.admin_tokens:
-            raise InvalidSetting("http.tokens: at least one token is needed (fclub local --new-token)")
-        application = [*http.tokens, *http.admin_tokens]
-        self._hashes = {
-            METRICS: [*http.metrics_tokens, *application],
-            APPLICATION: application,
-            ADMIN: http.admin_tokens,
-        }
-        self._proved: dict[str, set[bytes]] = {role: set() for role in self._hashes}
-
-    def allows(self, header: bytes, role: str) -> bool:
-        """Whether an Authorization header proves this role.
-
-        One that has done so is remembered. A set compares keyed hashes before it compares contents,
-        so how long it takes says nothing about what is in it.
-        """
-        if header in self._proved[role]:
-            return True
-        proved = self._proves(header, role)
-        if proved:
-            self._proved[role].add(header)
-        return proved
-
-    def _proves(self, header: bytes, role: str) -> bool:
-        """All hashes are compared, in constant time."""
-        scheme, _, token = header.decode("latin-1").partition(" ")
-        if scheme.lower() != "bearer":
-            return False
-        given = hash_token(token)
-        matches = [hmac.compare_digest(given, known) for known in self._hashes[role]]
-        return any(matches)
-
-
 class Gate:
     """Every request passes here: who asks, how often, how much; and what is counted about it."""
 
-    def __init__(self, http: Http, guard: Guard, monitor: Monitor, when_stored: WhenStored) -> None:
-        self.http, self.guard, self.monitor, self.when_stored = http, guard, monitor, when_stored
+    def __init__(self, http: Http, keys: Keys, monitor: Monitor, when_stored: WhenStored) -> None:
+        self.http, self.keys, self.monitor, self.when_stored = http, keys, monitor, when_stored
         self.access = Access(http.access_log)
         self._buckets: dict[bytes, tuple[float, float]] = {}
 
-    def route(
-        self,
-        path: str,
-        method: str,
-        answer: Answer,
-        role: str | None = APPLICATION,
-        at_once: AtOnce | None = None,
-    ) -> Route:
-        """A route that only `role` may use (anybody, if None); `answer` returns a JSON-ready value.
+    def route(self, path: str, method: str, answer: Answer, at_once: AtOnce | None = None) -> Route:
+        """A route for keys of its scope in `NEEDS`; `answer` returns a JSON-ready value.
 
         So does `at_once`, where it can.
         """
-        return Route(path, Endpoint(self, path, answer, role, at_once), methods=[method])
+        endpoint = Endpoint(self, path, answer, needed(method, path), at_once)
+        return Route(path, endpoint, methods=[method])
 
-    def admit(self, scope: Scope, role: str) -> None:
+    def admit(self, scope: Scope, needs: str) -> None:
         header = header_of(scope, b"authorization")
-        if not self.guard.allows(header, role):
-            if role == ADMIN and self.guard.allows(header, APPLICATION):
-                raise Forbidden("this needs an admin token")
-            if self.guard.allows(header, METRICS):
-                raise Forbidden("this token reads /metrics and nothing else")
-            raise Unauthorized("a valid token is needed: Authorization: Bearer TOKEN")
+        self.keys.admit(header, needs)
         if self.http.max_requests_per_second is not None:
             self._slow_down(header, float(self.http.max_requests_per_second))
-
-    def is_admin(self, request: Request) -> bool:
-        """Whether more may be shown than an application needs."""
-        return self.guard.allows(header_of(request.scope, b"authorization"), ADMIN)
 
     def _slow_down(self, header: bytes, rate: float) -> None:
         """Refuse more requests of a token than one second allows, however `Bearer` is spelled."""

@@ -81,11 +81,9 @@ OPERATIONS: Operations = {
         dict[str, ServerView],
         "Local servers: messages sent, confirmed and received, refusals, quarantine.",
     ),
-    ("post", "/v1/servers/{server}/release"): Operation(
-        Released, "End a quarantine; needs an admin token."
-    ),
+    ("post", "/v1/servers/{server}/release"): Operation(Released, "End a quarantine."),
 }
-REFUSALS = {"get": (401, 429), "post": (401, 403, 404, 429, 503)}
+REFUSALS = {"get": (401, 403, 429), "post": (401, 403, 404, 429, 503)}
 
 
 def openapi() -> dict[str, Any]:

@@ -12,7 +12,8 @@ from fclub.errors import NotFound
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import GlobalView
 from fclub.service.http import global_api as api
-from fclub.service.http.gate import ADMIN, METRICS, Gate, Guard, Routes, json_response
+from fclub.service.http.gate import Gate, Routes, json_response
+from fclub.service.http.keys import keys_for
 from fclub.service.http.pages import Dashboard
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode
@@ -27,7 +28,7 @@ class GlobalService:
         self, settings: GlobalSettings, node: GlobalNode, runner: Runner, monitor: Monitor
     ) -> None:
         self.node, self.runner, self.monitor = node, runner, monitor
-        self.gate = Gate(settings.http, Guard(settings.http), monitor, runner.when_stored)
+        self.gate = Gate(settings.http, keys_for(settings), monitor, runner.when_stored)
         self.recorder = Recorder(GlobalView(node, settings.model), runner, monitor)
 
     def app(self, lifespan: Any = None) -> Routes:
@@ -39,11 +40,11 @@ class GlobalService:
                 route("/v1/clusters", "GET", self.clusters),
                 route("/v1/servers", "GET", self.servers),
                 route("/v1/slots", "GET", self.slots),
-                route("/v1/servers/{server}/release", "POST", self.release, role=ADMIN),
-                route("/metrics", "GET", self.metrics, role=METRICS),
-                route("/openapi.json", "GET", self.openapi, role=None),
-                route("/healthz", "GET", self.health, role=None),
-                route("/readyz", "GET", self.ready, role=None),
+                route("/v1/servers/{server}/release", "POST", self.release),
+                route("/metrics", "GET", self.metrics),
+                route("/openapi.json", "GET", self.openapi),
+                route("/healthz", "GET", self.health),
+                route("/readyz", "GET", self.ready),
                 *Dashboard(self.recorder, self.gate).routes(),
             ],
         )

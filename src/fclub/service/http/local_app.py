@@ -17,15 +17,14 @@ from fclub.service.dashboard.views import LocalView
 from fclub.service.http import api
 from fclub.service.http.choosing import Chooser
 from fclub.service.http.gate import (
-    ADMIN,
     Bytes,
     Gate,
-    Guard,
     Routes,
     check_bucket,
     decoded,
     status_of,
 )
+from fclub.service.http.keys import keys_for
 from fclub.service.http.local_status import LocalStatus
 from fclub.service.http.pages import Dashboard
 from fclub.service.http.shop import Shop
@@ -51,7 +50,7 @@ class LocalService:
     def __init__(self, settings: LocalSettings, node: LocalNode, runner: Runner, monitor: Monitor):
         self.settings, self.node, self.runner, self.monitor = settings, node, runner, monitor
         self.rewards = settings.model.rewards
-        self.gate = Gate(settings.http, Guard(settings.http), monitor, runner.when_stored)
+        self.gate = Gate(settings.http, keys_for(settings), monitor, runner.when_stored)
         self.chooser = Chooser(settings, node, runner)
         self.shop = Shop(settings, node, runner, self.gate, self._change)
         self.recorder = Recorder(LocalView(node, settings.model, monitor), runner, monitor)
@@ -71,9 +70,9 @@ class LocalService:
                 route("/v1/users/{user:path}/data", "GET", self.user),
                 route("/v1/users/{user:path}", "GET", self.user),
                 route("/v1/users/{user:path}", "DELETE", self.forget),
-                route("/openapi.json", "GET", self.openapi, role=None),
+                route("/openapi.json", "GET", self.openapi),
                 *LocalStatus(self.node, self.runner, self.monitor, self.gate).routes(),
-                *Dashboard(self.recorder, self.gate, ADMIN).routes(),
+                *Dashboard(self.recorder, self.gate).routes(),
             ],
         )
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fclub import __version__
+from fclub.service.http.keys import NEEDS
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -62,6 +63,7 @@ def describe(
         operation = {
             "operationId": _name(method, path),
             "summary": one.text,
+            "security": [{"key": [NEEDS[method.upper(), path]]}],
             "responses": responses,
         } | _parameters(path, one.query)
         if one.body is not None:
@@ -72,9 +74,8 @@ def describe(
         "info": {"title": title, "version": __version__},
         "components": {
             "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
-        "security": [{"token": []}],
         "paths": paths,
     }
 

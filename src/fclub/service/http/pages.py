@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -12,9 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from fclub.errors import Forbidden, NotFound
+from fclub.errors import Forbidden, NotFound, Unauthorized
 from fclub.service.dashboard.recorder import Recorder, Visitors
-from fclub.service.http.gate import APPLICATION, Gate, header_of
+from fclub.service.http.gate import Gate, header_of
+from fclub.service.http.keys import ADMIN
 
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 POLICY = (
@@ -46,23 +48,19 @@ def whole_page(name: str, found: dict[str, bytes]) -> bytes:
 
 
 class Dashboard:
-    """The page and its files hold no data and need no token; the stream is for `role`.
+    """The page and its files hold no data and need no key; the stream does."""
 
-    That of a local server shows exact numbers of its users, as their rewards added up: it is for
-    administrators.
-    """
-
-    def __init__(self, recorder: Recorder, gate: Gate, role: str = APPLICATION) -> None:
-        self.recorder, self.gate, self.role = recorder, gate, role
+    def __init__(self, recorder: Recorder, gate: Gate) -> None:
+        self.recorder, self.gate = recorder, gate
         self._files = read_files()
         self._page = whole_page(recorder.view.page, self._files)
 
     def routes(self) -> list[Route]:
         route = self.gate.route
         return [
-            route("/", "GET", self.page, role=None),
-            route("/static/{name}", "GET", self.file, role=None),
-            route("/v1/live", "GET", self.live, role=self.role),
+            route("/", "GET", self.page),
+            route("/static/{name}", "GET", self.file),
+            route("/v1/live", "GET", self.live),
             route("/v1/visitors", "POST", self.visited),
         ]
 
@@ -84,15 +82,13 @@ class Dashboard:
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
     async def _while_allowed(self, header: bytes) -> AsyncIterator[bytes]:
-        """Events until the token is taken back."""
-        async for event in self.recorder.stream():
-            if not self.gate.guard.allows(header, self.role):
-                return
-            yield event
+        """Events until the key is taken back."""
+        with suppress(Forbidden, Unauthorized):
+            async for event in self.recorder.stream():
+                self.gate.keys.admit(header, ADMIN)
+                yield event
 
     async def visited(self, request: Request) -> dict[str, Any]:
-        """Invented results have no place on the page of a server with real visitors."""
-        if not self.gate.http.simulated:
-            raise Forbidden("expected a server with http.simulated = true, as fclub up starts them")
+        """Invented results have no place on the page of a server with real visitors: see `SIMULATE`."""
         self.recorder.visitors = await self.gate.body(request, _visitors)
         return {"visits": self.recorder.visitors.visits}

@@ -350,8 +350,7 @@ def write_secret(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def global_configuration(folder: Folder, metrics_tokens: list[str], admin_tokens: list[str]) -> str:
-    """What an operator may edit: where the global server keeps its data and whom it answers."""
+def global_configuration(store: Path) -> str:
+    """What an operator may edit: where the global server keeps its data, and more of its settings."""
     head = "# Settings of the global server; model, broker and members follow from federation.json.\n"
-    http = {"metrics_tokens": metrics_tokens, "admin_tokens": admin_tokens}
-    return head + to_toml({"store": str(folder.path / "global.db"), "http": http})
+    return head + to_toml({"store": str(store)})

@@ -37,7 +37,7 @@ function takeTokenFromAddress() {
 }
 
 async function open() {
-  for (let refusal = 0; ; ) {
+  for (let refusal = ""; ; ) {
     const token = sessionStorage.getItem(KEY);
     if (token) {
       running = new AbortController();
@@ -45,7 +45,7 @@ async function open() {
       const answer = await fetch("/v1/live", { headers, signal: running.signal });
       if (answer.ok) return answer;
       if (![401, 403].includes(answer.status)) throw new TypeError(`status ${answer.status}`);
-      refusal = answer.status;
+      refusal = (await answer.json()).error;
     }
     sessionStorage.setItem(KEY, await askForToken(refusal));
   }
@@ -55,8 +55,8 @@ function askForToken(refusal) {
   status("lost", "signed out");
   const dialog = document.getElementById("sign-in");
   const refused = document.getElementById("refused");
-  refused.hidden = refusal === 0;
-  refused.textContent = refusal === 403 ? "This page needs an admin token." : "This token is not known here.";
+  refused.hidden = !refusal;
+  refused.textContent = refusal;
   dialog.showModal();
   return new Promise((done) => {
     dialog.querySelector("form").addEventListener(
