@@ -137,10 +137,14 @@ class KitDrill:
 
     def _join(self, name: str) -> None:
         """Its operator gets the kit, starts a server with it, and visitors come."""
-        command("federation", "add", str(self.path), name)
         home = self.folder / name
         home.mkdir()
-        options = ("--kit", str(self._hand_over(name)), "--store", str(home / "local.db"))
+        secret, public = home / "identity", home / "public.json"
+        command("identity", str(secret), "--name", name, "--organisation", f"{name} Ltd")
+        public.write_text(command("identity", str(secret), "--json"))
+        command("federation", "add", str(self.path), name, "--key", str(public))
+        kit, store = str(self._hand_over(name)), str(home / "local.db")
+        options = ("--kit", kit, "--store", store, "--identity", str(secret))
         self._start(Server("local", name, home, {}, TOKEN, options=options))
         ended = threading.Event()
         thread = threading.Thread(target=self._visit, args=(name, ended))

@@ -208,6 +208,7 @@ def http() -> str:
             model=model,
             store=f"{folder}/global.db",
             servers=["s0"],
+            signers={"s0": [64 * "0"]},
             nats=Nats(url="nats://127.0.0.1:1"),
         )
         for title, (app, runner), known, refusals in (

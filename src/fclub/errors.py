@@ -186,6 +186,10 @@ class Quarantined(FclubError):
     """The sender is not listened to until an operator releases it."""
 
 
+class NotSigned(FclubError):
+    """A message that its sender's key has not signed; anybody can have said it."""
+
+
 class NotAdmitted(FclubError):
     """The sender is suspended, or has left the federation for good."""
 

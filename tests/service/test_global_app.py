@@ -44,7 +44,14 @@ ADMIN = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 
 def settings(path: Path, nats: Nats) -> GlobalSettings:
     model, store = Model(policy="cdp-fclub-dc", dim=DIM), str(path / "global.db")
-    return GlobalSettings(model=model, store=with_keys(store), servers=["s0"], http=HTTP, nats=nats)
+    return GlobalSettings(
+        model=model,
+        store=with_keys(store),
+        servers=["s0"],
+        signers={"s0": ["ab" * 32]},
+        http=HTTP,
+        nats=nats,
+    )
 
 
 @pytest.fixture

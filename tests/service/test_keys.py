@@ -66,6 +66,7 @@ def hub(tmp_path: Path) -> Iterator[tuple[httpx.Client, Any]]:
         model=Model(dim=DIM),
         store=str(tmp_path / "global.db"),
         servers=["s0"],
+        signers={"s0": ["ab" * 32]},
         http=a_key_for_each_scope(tmp_path),
         nats=Nats(url=broker.url, user=GLOBAL, password="two"),
     )

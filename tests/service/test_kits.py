@@ -16,7 +16,7 @@ from benchmarks.kits import KitDrill
 from typer.testing import CliRunner
 
 from fclub.cli.main import app
-from fclub.cohorts.members import make_identity, read_members
+from fclub.cohorts.members import MemberEntry, make_identity, read_members
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidFile, InvalidSetting, NotAdmitted, OtherSettings
 from fclub.service.kits.folder import Folder, admits
@@ -33,6 +33,10 @@ DIM = 4
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     return Folder.make(tmp_path / "fed", "shops", Model(dim=DIM), "127.0.0.1", free_port())
+
+
+def entry(name: str) -> MemberEntry:
+    return make_identity(name, f"{name} Ltd").entry
 
 
 @pytest.fixture
@@ -54,8 +58,8 @@ def test_a_broker_follows_who_is_in_without_a_restart(
     folder: Folder, broker: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     follows = "broker: follows"
-    folder.add("north")
-    folder.add("south")
+    folder.add("north", entry("north"))
+    folder.add("south", entry("south"))
     assert follows in folder.reload()
     north, south = folder.kit_of("north"), folder.kit_of("south")
     assert admits(north)
@@ -91,11 +95,11 @@ def test_a_broker_follows_who_is_in_without_a_restart(
 def test_a_certificate_of_another_authority_opens_nothing(
     folder: Folder, broker: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    folder.add("north")
+    folder.add("north", entry("north"))
     folder.reload()
     port = folder.charter.port
     other = Folder.make(tmp_path / "other", "shops", Model(dim=DIM), "127.0.0.1", port)
-    other.add("north")
+    other.add("north", entry("north"))
     assert not admits(other.kit_of("north"))
     assert admits(folder.kit_of("north"))
 
@@ -126,7 +130,7 @@ def test_a_kit_holds_the_settings_of_a_local_server(folder: Folder) -> None:
 
 def test_the_global_server_reads_its_members_from_the_folder(folder: Folder) -> None:
     for name in ("a", "b", "c"):
-        folder.add(name)
+        folder.add(name, entry(name))
     folder.suspend("b")
     folder.remove("a")
     options = Folder(folder.path).global_settings() | {"store": "g.db"}
@@ -135,11 +139,11 @@ def test_the_global_server_reads_its_members_from_the_folder(folder: Folder) -> 
 
 
 def test_names_are_given_once(folder: Folder, tmp_path: Path) -> None:
-    folder.add("north")
+    folder.add("north", entry("north"))
     folder.remove("north")
     for name in ("north", "global", "broker", "no.dots", ""):
         with pytest.raises(InvalidSetting, match="name"):
-            folder.add(name)
+            folder.add(name, entry("x"))
     for change in (folder.suspend, folder.resume, folder.remove, folder.rotate):
         with pytest.raises(InvalidSetting, match="left for good"):
             change("north")
@@ -178,17 +182,23 @@ def test_the_commands_of_an_operator(tmp_path: Path) -> None:
     assert "epoch 1" in run("federation", "add", fed, "north", "--key", str(key))
     public = make_identity("south", "S").entry.key
     assert "epoch 2" in run("federation", "add", fed, "south", "--key", public)
-    run("federation", "add", fed, "east")
+    run("federation", "add", fed, "east", "--key", entry("east").key)
     members = Folder(path).charter.members
-    kit = str(path / "south.kit")
+    kit = str(path / "east.kit")
     run("members", "accept", members.hash.hex(), kit, str(tmp_path / "members.json"))
     assert read_members(tmp_path / "members.json") == members
-    assert "epoch 2" in run("members", "show", kit)
+    assert "epoch 3" in run("members", "show", str(path / "east.kit"))
     run("federation", "suspend", fed, "south")
     run("federation", "resume", fed, "south")
     run("federation", "rotate", fed, "south")
+    assert Folder(path).global_settings()["signers"]["south"] == [public]
+    other = make_identity("south", "S").entry.key
+    assert "epoch 4" in run("federation", "rotate", fed, "south", "--overlap", "--key", other)
+    assert Folder(path).global_settings()["signers"]["south"] == [public, other]
+    run("federation", "rotate", fed, "south")
+    assert Folder(path).global_settings()["signers"]["south"] == [other]
     run("federation", "rotate", fed, "broker")
-    assert "epoch 3" in run("federation", "remove", fed, "north")
+    assert "epoch 5" in run("federation", "remove", fed, "north")
     facts = json.loads(run("federation", "list", fed, "--json"))
     states = {one["name"]: one["state"] for one in facts["organisations"]}
     assert states == {

@@ -293,6 +293,7 @@ def test_a_global_server_shows_nothing_without_a_row(tmp_path: Path, policy: str
     settings = GlobalSettings(
         model=model, store=str(tmp_path / "local.db.global"), servers=["local"], http=HTTP
     )
+    with_keys(settings.store)
     monitor, node, board = Monitor("global"), global_node(settings), dict[str, DirectWire]()
     DirectWire("local", board)
     runner = Runner(node, DirectWire(GLOBAL, board), monitor)

@@ -23,6 +23,7 @@ from fclub.service.settings import LocalSettings, load_settings, parse_assignmen
 app = typer.Typer(add_completion=False, help="Let organisations join, pause and leave a federation.")
 
 FOLDER = typer.Argument(help="Folder of the federation; whoever reads it can let anybody in.")
+KEY = typer.Option(help="Its public key: what fclub identity prints, or its file with --json.")
 ORGANISATION = typer.Argument(metavar="ORG", help="Name of an organisation's local server.")
 
 
@@ -61,19 +62,18 @@ def init(
 def add(
     folder: Annotated[Path, FOLDER],
     organisation: Annotated[str, ORGANISATION],
-    key: Annotated[
-        str, typer.Option(help="Its public key: what fclub identity prints, or its file with --json.")
-    ] = "",
+    key: Annotated[str, KEY],
 ) -> None:
     """Let an organisation in: write ORG.kit, which it runs as fclub local --kit ORG.kit.
 
-    With its public key it is in the next member list, which counts for a member only after that has
-    compared its hash with the others and accepted it (fclub members accept HASH ORG.kit members.json).
+    What it says counts only if it is signed with its key. That is also in the next member list, which
+    counts for a member only after that has compared its hash with the others and accepted it (fclub
+    members accept HASH ORG.kit members.json).
     """
     found = Folder(folder)
-    found.add(organisation, _entry(organisation, key) if key else None)
+    found.add(organisation, _entry(organisation, key))
     typer.echo(f"{found.kit_of(organisation)}: hand it over secretly; it opens an account")
-    _tell(found, bool(key))
+    _tell(found, True)
 
 
 @app.command("remove", epilog="Example: fclub federation remove shops north")
@@ -113,15 +113,16 @@ def rotate(
         str, typer.Argument(metavar="ORG", help="An organisation, `global` or `broker`.")
     ],
     overlap: Annotated[
-        bool, typer.Option(help="Accept the certificate in use until the next rotation.")
+        bool, typer.Option(help="Accept the certificate, or key, in use until the next rotation.")
     ] = False,
+    key: Annotated[str, KEY] = "",
 ) -> None:
-    """Issue a new certificate; the one before opens nothing any more."""
+    """Issue a new certificate; the one before opens nothing any more. --key changes its key, too."""
     found = Folder(folder)
-    found.rotate(organisation, overlap)
+    found.rotate(organisation, overlap, _entry(organisation, key) if key else None)
     if organisation != BROKER:
         typer.echo(f"{found.kit_of(organisation)}: a new kit; its server reads it again at SIGHUP")
-    _tell(found)
+    _tell(found, bool(key))
 
 
 @app.command("list", epilog="Example: fclub federation list shops")

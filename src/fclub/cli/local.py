@@ -25,6 +25,9 @@ def local(
     kit: Annotated[
         Path | None, typer.Option(help="Kit of fclub federation: name, model, broker, certificate.")
     ] = None,
+    identity: Annotated[
+        str | None, typer.Option(help="File of fclub identity: in a federation a server signs.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of this server in the federation.")] = None,
     store: Annotated[str | None, typer.Option(help="SQLite file.")] = None,
     dim: Annotated[int | None, typer.Option(help="Number of features of an item.")] = None,
@@ -46,6 +49,7 @@ def local(
     own = {
         "catalogue": catalogue,
         "name": name,
+        "secure.identity": identity,
         "store": store,
         "model.dim": dim,
         "http.host": host,

@@ -29,7 +29,7 @@ from fclub.paths import write_atomically
 from fclub.service.http.keys import SCOPES, SIMULATE, KeyFile, keys_of, new_token
 from fclub.service.link.broker import LocalBroker, free_port
 from fclub.service.link.channel import GLOBAL
-from fclub.service.nodes.parts import adds_up_in_secret, family_of, warm
+from fclub.service.nodes.parts import warm
 from fclub.service.settings import Model
 
 READY_SECONDS = 120.0
@@ -151,8 +151,8 @@ def read_addresses(folder: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-def _found(folder: Path, names: list[str]) -> dict[str, dict[str, str]]:
-    """Settings of secure sums by server: one operator makes all keys and accepts the list."""
+def _found(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    """Who they are to each other, as settings: one operator makes all keys and accepts the list."""
     keys = {name: folder / f"{name}.key" for name in names}
     for name, path in keys.items():
         if not path.exists():
@@ -161,7 +161,8 @@ def _found(folder: Path, names: list[str]) -> dict[str, dict[str, str]]:
     write_members(MemberList("up", 1, entries), folder / MEMBERS)
     listed = {"secure__members": str(folder / MEMBERS)}
     own = {name: listed | {"secure__identity": str(path)} for name, path in keys.items()}
-    return own | {GLOBAL: listed}
+    signers = {entry.name: [entry.key] for entry in entries}
+    return own | {GLOBAL: listed | {"signers": signers}}
 
 
 class Fleet:
@@ -188,11 +189,11 @@ class Fleet:
         self.broker = make_broker(folder / "nats", passwords)
         self.token = new_token()
 
-        secure = _found(folder, names) if adds_up_in_secret(family_of(model)) else {}
+        known = _found(folder, names)
 
         def server(command: str, name: str, own: dict[str, Any]) -> Server:
             settings = {
-                **secure.get(name, {}),
+                **known[name],
                 "model": msgspec.to_builtins(model),
                 "store": str(folder / f"{name}.db"),
                 "nats__url": self.broker.url,

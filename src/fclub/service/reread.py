@@ -11,9 +11,9 @@ import msgspec
 
 from fclub.errors import InvalidSetting, OtherSettings
 from fclub.service.http.gate import Gate
-from fclub.service.link.nats_wire import NatsWire
+from fclub.service.link.signed import SignedWire
 from fclub.service.nodes.global_node import GlobalNode
-from fclub.service.nodes.parts import membership_of
+from fclub.service.nodes.parts import membership_of, signers_of
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import GlobalSettings, Http, LocalSettings
 
@@ -28,6 +28,7 @@ REREAD = {
     "servers",
     "suspended",
     "retired",
+    "signers",
 }
 """Keys whose new values count at once; certificates, for connections that begin from now on."""
 
@@ -46,7 +47,7 @@ class Reread:
             self._check_members(found)
             if self.context is not None:
                 renew(self.context, found.http)
-            if isinstance(self._runner.wire, NatsWire):
+            if isinstance(self._runner.wire, SignedWire):
                 self._runner.wire.renew(found.nats)
         except (InvalidSetting, OtherSettings) as error:
             self._monitor.event("settings not read again", logging.ERROR, error=str(error))
@@ -63,6 +64,7 @@ class Reread:
     def _check_members(self, found: Known) -> None:
         node = self._runner.node
         if isinstance(found, GlobalSettings) and isinstance(node, GlobalNode):
+            signers_of(found)
             node.check(membership_of(found))
 
     def _follow(self, found: Known) -> None:
@@ -72,8 +74,8 @@ class Reread:
             return
         assert isinstance(node, GlobalNode)
         node.follow(membership_of(found))
-        if isinstance(wire, NatsWire):
-            wire.follow(found.servers, found.retired)
+        if isinstance(wire, SignedWire):
+            wire.follow(found.servers, found.retired, found.signers)
         self._runner.wake()
         for kind, before, after in (
             ("joined the federation", now.servers, found.servers),
@@ -85,7 +87,11 @@ class Reread:
                 if name not in before:
                     self._monitor.event(kind, server=name)
         self.settings = msgspec.structs.replace(
-            now, servers=found.servers, suspended=found.suspended, retired=found.retired
+            now,
+            servers=found.servers,
+            suspended=found.suspended,
+            retired=found.retired,
+            signers=found.signers,
         )
 
 

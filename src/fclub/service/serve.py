@@ -26,6 +26,7 @@ from fclub.service.http.local_app import LocalService
 from fclub.service.http.server import HttpServer, Limits
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import NatsWire, broker_of
+from fclub.service.link.signed import SignedWire
 from fclub.service.link.wire import DirectWire, Wire, end
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.local_node import LocalNode
@@ -33,11 +34,13 @@ from fclub.service.nodes.parts import (
     caution,
     family_of,
     global_node,
+    identity_of,
     is_warm,
     join_cohorts,
     lead_cohorts,
     local_node,
     rehearse,
+    signers_of,
     stock,
 )
 from fclub.service.nodes.runner import Deadline, Runner
@@ -119,7 +122,8 @@ def local_app(settings: LocalSettings) -> Application:
     if settings.nats.url:
         if family_of(settings.model).privacy is None:
             monitor.event("exact statistics leave this server", logging.WARNING)
-        wire = NatsWire(settings.name, broker_of(settings.nats), monitor)
+        dialled = NatsWire(settings.name, broker_of(settings.nats), monitor)
+        wire = SignedWire(dialled, identity_of(settings).secret)
     else:
         wire = DirectWire(settings.name, board)
     runner = Runner(node, wire, monitor, settings.resend_seconds)
@@ -166,8 +170,9 @@ def global_app(settings: GlobalSettings) -> Application:
     monitor, node = Monitor("global"), global_node(settings)
     lead_cohorts(node, settings)
     _warn(settings.model, monitor)
-    wire = NatsWire(GLOBAL, broker_of(settings.nats), monitor, settings.servers, settings.nats.replicas)
-    wire.follow(settings.servers, settings.retired)
+    broker, replicas = broker_of(settings.nats), settings.nats.replicas
+    wire = SignedWire(NatsWire(GLOBAL, broker, monitor, settings.servers, replicas))
+    wire.follow(settings.servers, settings.retired, signers_of(settings))
     runner = Runner(node, wire, monitor, settings.resend_seconds)
     service = GlobalService(settings, node, runner, monitor)
 

@@ -51,6 +51,7 @@ JSON: dict[type, str] = {
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]{1,64}$", description="a name on the broker")]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
+PublicKey = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,10 +172,11 @@ class _Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Secure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who this server is in secure sums, and with whom it adds up; a plan with `secure` needs both."""
+    """Who this server is, and with whom it adds up; a plan with `secure` needs both."""
 
     identity: str = ""
-    """The file that `fclub identity` wrote; its private key never leaves this server."""
+    """The file that `fclub identity` wrote: what a server says in a federation is signed with it. Its
+    private key never leaves this server."""
     members: str = ""
     """The member list that `fclub members accept` wrote."""
 
@@ -227,6 +229,9 @@ class GlobalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Those of them that are shut out for a while; what they would be told is kept for them."""
     retired: list[Name] = []
     """Servers that have left for good: nothing is kept for them; what they have released stays."""
+    signers: dict[Name, list[PublicKey]] = {}
+    """Public keys of all local servers, as `fclub identity` prints them: what is not signed with one of
+    its keys was not said by a server. Two while one takes the place of the other."""
     secure: SecureHub = SecureHub()
     phase_seconds: Seconds = 5.0
     """How long a phase waits for reports."""

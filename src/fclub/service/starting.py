@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fclub.service.http.keys import keys_for
 from fclub.service.link.nats_wire import broker_of
-from fclub.service.nodes.parts import family_of, new_items
+from fclub.service.nodes.parts import family_of, identity_of, new_items, signers_of
 from fclub.service.reread import renew
 from fclub.service.settings import GlobalSettings, LocalSettings
 
@@ -20,5 +20,9 @@ def check_start(settings: LocalSettings | GlobalSettings) -> None:
     if not http.socket and (http.tls_certificate or http.tls_key):
         renew(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), http)
     broker_of(settings.nats)
+    if isinstance(settings, GlobalSettings):
+        signers_of(settings)
+    elif settings.nats.url:
+        identity_of(settings)
     if isinstance(settings, LocalSettings) and settings.catalogue and not Path(settings.store).exists():
         new_items(settings)

@@ -39,12 +39,14 @@ ANSWER_SECONDS = 5.0
 
 
 class Organisation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`accepted` are the generations of its certificate with which it may log in."""
+    """`accepted` are the generations of its certificate with which it may log in, `signers` the public
+    keys with which what it says may be signed."""
 
     name: Name
     state: Literal["active", "suspended", "retired"] = "active"
     generation: int = 1
     accepted: tuple[int, ...] = (1,)
+    signers: tuple[str, ...] = ()
     expires: str = ""
 
 
@@ -176,16 +178,15 @@ class Folder:
         write_secret(self.path / "members.json", _json(charter.members))
         write_secret(self.path / "federation.json", _json(charter))
 
-    def add(self, name: str, entry: MemberEntry | None = None) -> None:
+    def add(self, name: str, entry: MemberEntry) -> None:
         """A new organisation with its kit; its public key goes into the next member list."""
         if name in RESERVED or any(one.name == name for one in self.charter.organisations):
             raise InvalidSetting(f"{name!r} is taken, now or earlier; choose another name", name)
         try:
-            one = msgspec.convert({"name": name}, Organisation)
+            one = msgspec.convert({"name": name, "signers": [entry.key]}, Organisation)
         except msgspec.ValidationError as error:
             raise InvalidSetting(f"expected a name of letters, digits and -: {error}", name) from None
-        if entry is not None:
-            self._propose([entry], [])
+        self._propose([entry], [])
         self._save(self._with_kit(one))
 
     def remove(self, name: str) -> None:
@@ -193,7 +194,7 @@ class Folder:
         one = self._member(name)
         if name in self.charter.members.by_name:
             self._propose([], [name])
-        self._save(msgspec.structs.replace(one, state=RETIRED, accepted=()))
+        self._save(msgspec.structs.replace(one, state=RETIRED, accepted=(), signers=()))
         self.kit_of(name).unlink(missing_ok=True)
 
     def suspend(self, name: str) -> None:
@@ -202,15 +203,22 @@ class Folder:
     def resume(self, name: str) -> None:
         self._save(msgspec.structs.replace(self._member(name), state=ACTIVE))
 
-    def rotate(self, name: str, overlap: bool = False) -> None:
-        """A new certificate; the earlier one ends at once, or with `overlap` at the next rotation."""
+    def rotate(self, name: str, overlap: bool = False, entry: MemberEntry | None = None) -> None:
+        """A new certificate, and public key if there is an `entry`.
+
+        The earlier ones end at once, or with `overlap` at the next rotation.
+        """
         if name == BROKER:
             self.new_broker_certificate()
             return
         one = self._member(name)
         following = one.generation + 1
         accepted = (one.generation, following) if overlap else (following,)
-        one = msgspec.structs.replace(one, generation=following, accepted=accepted)
+        signers = one.signers[-1:]
+        if entry is not None:
+            self._propose([entry], [])
+            signers = (*(signers if overlap else ()), entry.key)
+        one = msgspec.structs.replace(one, generation=following, accepted=accepted, signers=signers)
         self._save(self._with_kit(one))
 
     def _member(self, name: str) -> Organisation:
@@ -232,6 +240,9 @@ class Folder:
             "servers": names[ACTIVE] + names[SUSPENDED],
             "suspended": names[SUSPENDED],
             "retired": names[RETIRED],
+            "signers": {
+                one.name: list(one.signers) for one in self.charter.organisations if one.signers
+            },
         }
 
     def reload(self) -> list[str]:

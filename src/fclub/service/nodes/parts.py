@@ -21,7 +21,7 @@ from numpy.random import SeedSequence
 
 from fclub.cohorts.hub import Hub, HubRecord
 from fclub.cohorts.member import Member, MemberRecord
-from fclub.cohorts.members import MemberList, read_identity, read_members
+from fclub.cohorts.members import Identity, MemberList, read_identity, read_members
 from fclub.cohorts.plan import CohortPlan, plan_from
 from fclub.core.compiling import is_ready, set_ready
 from fclub.core.offers import best_items
@@ -196,6 +196,31 @@ def _cohorts(family: Family, members: str) -> tuple[MemberList, CohortPlan] | No
     return found, plan_from(family.plan, found.federation)
 
 
+def identity_of(settings: LocalSettings) -> Identity:
+    """Who a local server is; without a broker it is nobody."""
+    if not settings.secure.identity:
+        raise InvalidSetting(
+            "secure.identity: what a server says in a federation is signed: "
+            f"fclub identity FILE --name {settings.name} --organisation WHO makes the key"
+        )
+    found = read_identity(Path(settings.secure.identity))
+    if found.name != settings.name:
+        raise InvalidSetting(
+            f"secure.identity: expected that of {settings.name}, got that of {found.name}", found.name
+        )
+    return found
+
+
+def signers_of(settings: GlobalSettings) -> dict[str, list[str]]:
+    """Whose signature counts; nobody is heard without one."""
+    for name in settings.servers:
+        if not settings.signers.get(name):
+            raise InvalidSetting(
+                f"signers: expected a public key of {name}, as fclub identity prints it", name
+            )
+    return settings.signers
+
+
 def join_cohorts(node: LocalNode, settings: LocalSettings) -> None:
     """Take part in secure sums if the plan has them.
 
@@ -204,17 +229,10 @@ def join_cohorts(node: LocalNode, settings: LocalSettings) -> None:
     found = _cohorts(node.family, settings.secure.members)
     if found is None:
         return
-    if not settings.secure.identity:
-        raise InvalidSetting("secure.identity: the plan has secure sums; `fclub identity` makes a key")
-    identity = read_identity(Path(settings.secure.identity))
-    if identity.name != settings.name:
-        raise InvalidSetting(
-            f"secure.identity: expected the key of {settings.name}, got that of {identity.name}"
-        )
     kept = node.store.get(RECORD)
     record = msgspec.json.decode(kept, type=MemberRecord) if kept else MemberRecord()
     source = node.journal.noise.source
-    member = Member(identity, record, lambda: node.now, os.urandom, source)
+    member = Member(identity_of(settings), record, lambda: node.now, os.urandom, source)
 
     def sent(slot: int) -> None:
         node.journal.do(Sent(slot))
