@@ -37,7 +37,7 @@ from fclub.service.nodes.runner import Runner
 from fclub.service.serve import local_app, running
 from fclub.service.settings import GlobalSettings, Model
 
-from .conftest import ADMIN, DIM, HTTP, local_settings, offer, serving, wait_for
+from .conftest import ADMIN, DIM, HTTP, local_settings, offer, serving, wait_for, with_keys
 
 PAGE = Path(__file__).parents[2] / "docs" / "specification" / "side-doors.md"
 ASK = f"give it a row in {PAGE.name}, or do not show it"
