@@ -101,7 +101,7 @@ def test_health_tells_that_the_broker_is_gone(tmp_path: Path) -> None:
 def test_the_routes_tell_what_the_server_knows(hub: httpx.Client) -> None:
     servers = hub.get("/v1/servers").json()
     assert servers["s0"]["sent"] == 0, "nothing is announced to a server that has not said hello"
-    assert hub.get("/v1/clusters").json() == []
+    assert hub.get("/v1/clusters", headers=ADMIN).json() == []
     wait_for(lambda: hub.get("/healthz").json()["status"] == "ok")
     text = hub.get("/metrics").text
     assert 'fclub_outbox_frames{server="s0"} 0.0' in text
