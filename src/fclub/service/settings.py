@@ -68,7 +68,7 @@ class Http(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tls_key: str | None = None
     """File of the key of that certificate."""
     keys: Annotated[str, Meta(pattern=r"\.keys$")] | None = None
-    """File of the keys that `fclub keys add` makes; unset: beside the store, with `.keys` at its end."""
+    """File of the keys that `fclub keys add` makes; unset: beside the store, ending in `.keys`."""
     max_connections: Positive = 1000
     """Open connections; of more, those end that have brought no request for longest."""
     simulated: bool = False
