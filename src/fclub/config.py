@@ -84,7 +84,8 @@ class Problem:
 
     `constant` is the value of the last feature where every item has the same one there, else None:
     only such a domain allows centred rewards (docs/privacy.md). `reward` is the range of rewards,
-    (low, high), or "unbounded". Policies without a federation, and rivals, learn from rewards as they
+    (low, high), or "unbounded". `items` is how many a catalogue has whose items come again; 0 where
+    every visit brings new ones. Policies without a federation, and rivals, learn from rewards as they
     are. Federations of local servers map the range to [0, 1], and clip unbounded rewards to it: their
     messages and noise are for bounded rewards. A `privacy_report` says so.
 
@@ -100,6 +101,7 @@ class Problem:
     dim: Dim
     constant: Annotated[float, Meta(gt=0, le=1)] | None = None
     reward: RewardLimits = (0.0, 1.0)
+    items: Annotated[int, Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fclub.core.items import ItemSums
 from fclub.core.kernels import choose
 from fclub.core.offers import best_items, mix
 from fclub.core.types import Floats
@@ -75,3 +76,18 @@ def test_of_items_that_may_be_worth_the_most_the_greatest_mean_comes_first() -> 
         assert places.tolist() == np.lexsort((-means * (capped == 1.0), -capped)).tolist()
         np.testing.assert_allclose(scores, capped[places])
         assert choose(items, theta, inverse, 0.5, 1.0) == places[0]
+
+
+def test_what_is_known_of_items_counts() -> None:
+    items, theta, inverse = world(30)
+    rng = np.random.default_rng(1)
+    counts = rng.integers(0, 5, 30)
+    known = ItemSums(counts, counts * rng.integers(-(2**16), 2**16, 30), np.array([0.1, 0.2, 3.0]))
+    places, scores = best_items(items, np.ones(30, bool), (theta, inverse, 0.7, np.inf), 30, known)
+    means, variances = known.effects()
+    np.testing.assert_allclose(means, (known.sums / 2**16 - 0.1 * counts) / (counts + 3.0))
+    np.testing.assert_allclose(variances, 0.2 / (counts + 3.0))
+    spread = np.einsum("ki,ij,kj->k", items, inverse, items) + variances
+    every = items @ theta + means + 0.7 * np.sqrt(spread)
+    assert places.tolist() == np.argsort(-every, kind="stable").tolist()
+    np.testing.assert_allclose(scores, every[places])

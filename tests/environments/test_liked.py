@@ -203,3 +203,17 @@ def test_as_many_users_as_a_real_file_has(
     assert environment.problem.users == users
     trace = fclub.simulate("linucb", environment, 10 * users, seed=1)
     assert 0.0 < trace.regret[-1] < 5 * users
+
+
+def test_nobody_has_rated_fresh_items(write_ratings: Write) -> None:
+    environment, known = make(write_ratings(), fresh=0.5), make(write_ratings())
+    for one in (environment, known):
+        one.start(1)
+    rows = environment.world.catalogue.features
+    fresh = np.linalg.norm(rows[:, :-1], axis=1) < 1e-4
+    assert fresh.sum() == environment.problem.items / 2 == 20
+    assert len(np.unique(rows, axis=0)) == 40
+    assert (np.linalg.norm(rows, axis=1) <= 1.0 + 1e-12).all()
+    assert (np.linalg.norm(known.world.catalogue.features[:, :-1], axis=1) > 1e-4).all()
+    with pytest.raises(InvalidSetting, match="fresh"):
+        make(write_ratings(), fresh=1.0)

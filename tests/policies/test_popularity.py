@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fclub.config import Problem
-from fclub.policies.local.popular import EMPTY, FIRST_ROOM, Popular, with_room
+from fclub.core.items import EMPTY
+from fclub.policies.local.popular import FIRST_ROOM, Popular, with_room
 
 
 def started(dim: int = 3, **parameters: float) -> Popular:

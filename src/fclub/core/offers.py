@@ -7,6 +7,7 @@ from math import sqrt
 import numpy as np
 
 from fclub.core.compiling import beside
+from fclub.core.items import NO_SUMS, ItemSums, doubt_of, effect_of
 from fclub.core.types import Flags, Floats, Indices, Matrix, Vector
 
 
@@ -18,6 +19,7 @@ def best_of(
     inverse: Matrix,
     radius: float,
     most: float,
+    known: ItemSums,
     places: Indices,
     scores: Floats,
 ) -> int:
@@ -39,7 +41,11 @@ def best_of(
                 row += inverse[i, j] * items[k, j]
             half += items[k, i] * row
             mean += items[k, i] * theta[i]
-        score = min(mean + radius * sqrt(max(2.0 * half, 0.0)), most)
+        variance = max(2.0 * half, 0.0)
+        if known.counts.shape[0] > 0:
+            mean += effect_of(known.model, known.counts[k], known.sums[k])
+            variance += doubt_of(known.model, known.counts[k])
+        score = min(mean + radius * sqrt(variance), most)
         place = found
         while place > 0 and (score > scores[place - 1] or (score == most and mean > means[place - 1])):
             place -= 1
@@ -66,9 +72,11 @@ Scoring = tuple[Vector, Matrix, float, float]
 """What items are scored with: theta, inverse, radius and most of `best_of`."""
 
 
-def best_items(items: Matrix, on_offer: Flags, scoring: Scoring, count: int) -> tuple[Indices, Floats]:
+def best_items(
+    items: Matrix, on_offer: Flags, scoring: Scoring, count: int, known: ItemSums = NO_SUMS
+) -> tuple[Indices, Floats]:
     """Places and scores of the `count` best items on offer, or of all if there are fewer."""
     count = min(count, len(items))
     places, scores = np.zeros(count, dtype=np.int64), np.zeros(count)
-    found = best_of(items, on_offer, *scoring, places, scores)
+    found = best_of(items, on_offer, *scoring, known, places, scores)
     return places[:found], scores[:found]

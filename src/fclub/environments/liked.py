@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,6 +17,9 @@ from fclub.environments.vectors import DataEnvironment, Duplicates, Groups, Rati
 from fclub.environments.world import CATALOGUE, Catalogue
 from fclub.parameters import checked, meaning
 
+MARK = 1e-6
+"""How far the features of items without a rating are from 0, in every coordinate."""
+
 
 class Liked(DataEnvironment):
     """A visitor is offered items that it rated in reality, and the reward is whether it liked them.
@@ -23,9 +27,10 @@ class Liked(DataEnvironment):
     Items are the `size` most rated ones, and users those who rated `enough` of them. For each seed, a
     share `holdout` of every such user's ratings is kept for visits. The others, with those of all who
     rated less, give the items' features, so that no rating serves both: right singular vectors, in the
-    users' form, then what everybody thinks of the item (`quality`), then the constant. Regret is
-    against the best item on offer, often more than any linear model can reach. True clusters are not
-    known: `labels` group the users by k-means of their training vectors.
+    users' form, then what everybody thinks of the item (`quality`), then the constant. A share `fresh`
+    of the items has no training ratings, so that all its features but the constant are about 0. Regret
+    is against the best item on offer, often more than any linear model can reach. True clusters are
+    not known: `labels` group the users by k-means of their training vectors.
 
     Ratings stay sparse: memory and the time of a start grow with their number, not with users × items.
     """
@@ -33,7 +38,7 @@ class Liked(DataEnvironment):
     name: ClassVar[str] = "liked"
     own: ClassVar[tuple[str, ...]] = (
         *("path", "clusters", "size", "enough", "threshold", "holdout", "features", "quality"),
-        "duplicates",
+        *("duplicates", "fresh"),
     )
 
     @checked
@@ -71,6 +76,9 @@ class Liked(DataEnvironment):
             bool, meaning("an item's like rate in the training ratings is one of its features")
         ] = True,
         duplicates: Duplicates = "refuse",
+        fresh: Annotated[
+            float, meaning("share of the items that nobody has rated before", least=0, below=1)
+        ] = 0.0,
         visits: Visits = "uniform",
         newcomers: Newcomers = 0.0,
     ) -> None:
@@ -79,7 +87,8 @@ class Liked(DataEnvironment):
         ratings = load_ratings(path, duplicates)
         self.path, self.clusters, self.size = name_of(path, ratings), clusters, size
         self.enough, self.threshold, self.holdout = enough, threshold, holdout
-        self.features, self.quality, self.duplicates = features, quality, duplicates
+        self.features, self.quality, self.fresh = features, quality, fresh
+        self.duplicates = duplicates
         self.rated = most_rated(ratings, size)
         line = float(ratings.values.mean()) if threshold is None else threshold
         self.likes: Flags = self.rated.data >= line
@@ -89,6 +98,7 @@ class Liked(DataEnvironment):
         n = most if users is None else users
         require(n <= most, f"users must be at most {most}: others rated too few items", users)
         super().__init__(n, servers, dim, items, placement, visits, newcomers)
+        self.problem = replace(self.problem, items=self.rated.shape[1])
 
     @property
     def knows_clusters(self) -> bool:
@@ -119,15 +129,21 @@ class Liked(DataEnvironment):
         return matrix
 
     def _draw_theta(self, rng: np.random.Generator) -> Floats:
-        held_out = self.hold_out(rng)
+        held_out, dim, count = self.hold_out(rng), self.problem.dim, self.rated.shape[1]
+        fresh = np.zeros(count, dtype=np.bool_)
+        if self.fresh:
+            fresh[rng.permutation(count)[: round(self.fresh * count)]] = True
+        training = ~held_out & ~fresh[self.rated.indices]
         known = self.likes if self.features == "liked" else np.ones_like(self.likes)
-        matrix, dim = self._with(known & ~held_out), self.problem.dim
+        matrix = self._with(known & training)
         if self.quality:
-            shown = np.bincount(self.rated.indices[~held_out], minlength=self.rated.shape[1])
-            liked = np.bincount(self.rated.indices[self.likes & ~held_out], minlength=len(shown))
+            shown = np.bincount(self.rated.indices[training], minlength=count)
+            liked = np.bincount(self.rated.indices[self.likes & training], minlength=count)
             vectors, self._features = sparse_vectors(matrix, liked, shown, dim)
         else:
             vectors, self._features = sparse_factors(matrix, dim)
+        # A direction too short to say anything: policies know an item by its features.
+        self._features[fresh, :-1] = MARK * rng.standard_normal((int(fresh.sum()), dim - 1))
         chosen = rng.permutation(self.eligible)[: self.problem.users]
         grouped = clustered(vectors[chosen], self.clusters)[0] if self.clusters else vectors[chosen]
         chosen = chosen[self._number_users(grouped)]

@@ -121,7 +121,8 @@ def _problem(log: Log, users: int, servers: int) -> Problem:
     """The last feature is a constant if all items share it."""
     last = float(log.features[0, -1])
     constant = last if last > 0.0 and np.all(log.features[:, -1] == last) else None
-    return Problem(users, servers, log.features.shape[1], constant)
+    count, dim = log.features.shape
+    return Problem(users, servers, dim, constant, items=count)
 
 
 def walk(policy: Learner, log: Log, accepted: Flags, learn: bool = True) -> Indices:

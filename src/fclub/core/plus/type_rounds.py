@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fclub.core.compiling import compiled
-from fclub.core.kernels import choose
+from fclub.core.compiling import compiled, inner
+from fclub.core.items import NO_ITEMS, Shelf, choose_known, learn_item
 from fclub.core.lattice import on_grid, snap
 from fclub.core.plus.fading import fade_in
 from fclub.core.plus.type_model import TypeModel, serve
@@ -21,7 +21,7 @@ class PlusRound(NamedTuple):
     `squares` is the sum of each user's squared rewards, from which `centre` is subtracted. With `grid`
     observations are rounded to the lattice where they are learned, and the last feature is then
     `constant` unless that is 0. Where observations fade (`kept` < 1) users are served from what is left
-    of them, `recent`.
+    of them, `recent`. Where items come again, their effects are learned on the shelf `items`.
     """
 
     users: Packed
@@ -35,26 +35,7 @@ class PlusRound(NamedTuple):
     kept: float
     grid: bool
     constant: float
-
-
-@compiled
-def recommend_by_types(
-    model: TypeModel,
-    server: int,
-    users: Packed,
-    row: int,
-    items: Matrix,
-    exploration: float,
-    most: float,
-) -> int:
-    """argmax of the mean of θᵀx given all of the user's data plus `exploration` deviations.
-
-    No reward is larger than `most`.
-    """
-    d = items.shape[1]
-    mean, covariance = np.empty(d), np.empty((d, d))
-    serve(model, server, users.gram[row], users.moment[row], mean, covariance)
-    return choose(items, mean, covariance, exploration, most)
+    items: Shelf = NO_ITEMS
 
 
 @compiled
@@ -80,17 +61,28 @@ def means_by_types(model: TypeModel, users: Packed, means: Floats) -> None:
         serve(model, 0, users.gram[row], users.moment[row], means[row], covariance)
 
 
+@inner
+def _estimate(state: PlusRound, row: int, mean: Vector, covariance: Matrix) -> None:
+    users = state.recent if state.kept < 1.0 else state.users
+    know_user(state.model, state.model_of[row], users, row, mean, covariance)
+
+
 @compiled
 def recommend(state: PlusRound, user: int, items: Matrix) -> int:
-    row = state.row_of[user]
-    users = state.recent if state.kept < 1.0 else state.users
+    row, d = state.row_of[user], items.shape[1]
+    mean, covariance = np.empty(d), np.empty((d, d))
+    _estimate(state, row, mean, covariance)
     told = state.exploration, 1.0 - state.centre
-    return recommend_by_types(state.model, state.model_of[row], users, row, items, *told)
+    return choose_known(state.items, state.model_of[row], items, mean, covariance, *told)
 
 
 @compiled
 def feedback(state: PlusRound, user: int, x: Vector, y: float) -> None:
     row, centred = state.row_of[user], y - state.centre
+    if state.items.table.shape[0] > 0:
+        mean, covariance = np.empty(x.shape[0]), np.empty((x.shape[0], x.shape[0]))
+        _estimate(state, row, mean, covariance)
+        learn_item(state.items, state.model_of[row], x, mean, centred)
     if state.grid:
         keep(state.users, state.squares, row, snap(x, state.constant), on_grid(centred))
     else:

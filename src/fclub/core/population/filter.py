@@ -26,7 +26,7 @@ import numpy as np
 
 from fclub.core.population.contribution import COUNT_WEIGHT, INFORMATION_WEIGHT, MEAN_WEIGHT
 from fclub.core.population.model import Population, PublicModel, expected_information, present
-from fclub.core.threads import one_thread
+from fclub.core.population.threads import one_thread
 from fclub.core.types import Floats, Indices, Matrix, Vector
 
 VERSION = 1

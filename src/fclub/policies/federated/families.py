@@ -9,10 +9,12 @@ from numpy.random import SeedSequence
 
 from fclub.config import Problem
 from fclub.core.inputs import RewardRange
+from fclub.core.items import NO_ITEMS, Shelf, choose_known, learn_item
+from fclub.core.packing import flatten, rebuild
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.policies.base import Policy, Rows
 from fclub.protocol.federation import Federation
-from fclub.protocol.interfaces.family import Compiled, Constants, Shape
+from fclub.protocol.interfaces.family import Compiled, Constants, Kernels, Shape, learns_items
 from fclub.protocol.interfaces.learner import State
 from fclub.protocol.link import Communications
 from fclub.protocol.rows import paper, pooled, types
@@ -36,6 +38,8 @@ class FederatedPolicy(Policy, Constants):
         self.federation = self._federation(seed, seeded)
         self._compiled = self.family.compiled(self.federation)
         self._rewards = None if problem.reward == (0.0, 1.0) else _unit_rewards(problem)
+        known = problem.items if learns_items(self) else 0
+        self._items = Shelf.of(len(self.servers), known, problem.dim) if known else NO_ITEMS
 
     def _federation(self, seed: SeedSequence, seeded: bool) -> Federation:
         return Federation(self.family, self.rows.row_of, self.rows.first, seed, seeded)
@@ -53,12 +57,19 @@ class FederatedPolicy(Policy, Constants):
 
     def _recommend(self, user: int, items: Matrix) -> int:
         server, row = self._locate(user)
-        return server.recommend(row, items)
+        if not len(self._items.table):
+            return server.recommend(row, items)
+        place = [*self.servers.values()].index(server)
+        return choose_known(self._items, place, items, *server.bound(row).scoring)
 
     def _update(self, user: int, x: Vector, y: float) -> None:
         self.family.domain.check_items(x.reshape(1, -1))
         server, row = self._locate(user)
-        server.observe(row, x, y if self._rewards is None else self._rewards.to_model(y))
+        y = y if self._rewards is None else self._rewards.to_model(y)
+        if len(self._items.table):
+            bound, place = server.bound(row), [*self.servers.values()].index(server)
+            learn_item(self._items, place, x, bound.theta, y - bound.offset)
+        server.observe(row, x, y)
 
     def after_round(self) -> None:
         self.federation.advance(self.observations)
@@ -95,13 +106,33 @@ class FederatedPolicy(Policy, Constants):
 
     @property
     def compiled(self) -> Compiled | None:
-        return self._compiled if self._rewards is None else None
+        if self._compiled is None or self._rewards is not None:
+            return None
+        return _WithItems(self._compiled, self._items) if len(self._items.table) else self._compiled
 
     def state(self) -> State:
-        return self.federation.state()
+        arrays, values = self.federation.state()
+        return arrays | (flatten(self._items, "items.") if len(self._items.table) else {}), values
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.federation.restore(arrays, values)
+        if len(self._items.table):
+            self._items = rebuild(self._items, arrays, "items.")
+
+
+class _WithItems:
+    """Compiled rounds that also learn what items are worth, of which servers know nothing."""
+
+    def __init__(self, rounds: Compiled, items: Shelf) -> None:
+        self._rounds, self._items = rounds, items
+        self.count_events, self.unpack = rounds.count_events, rounds.unpack
+
+    @property
+    def kernels(self) -> Kernels:
+        return self._rounds.kernels
+
+    def pack(self) -> Any:
+        return self._rounds.pack()._replace(items=self._items)
 
 
 def _unit_rewards(problem: Problem) -> RewardRange:

@@ -1,27 +1,23 @@
 """`popular`: what most people like, for everybody.
 
 How often each item was shown and liked, by anybody, is kept by item; an item is known by its features.
-Items are in the order in which they were first shown. A table finds the row of an item: a search begins
-at the fractional part of a fixed linear form of the features, and passes over what is taken by others.
-Items with equal features are one item.
+Items are in the order in which they were first shown, and `core.items` finds the row of one.
 """
 
 from __future__ import annotations
 
-from math import floor, sqrt
+from math import sqrt
 from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.config import Problem
-from fclub.core.compiling import compiled, inner
-from fclub.core.kernels import dot
+from fclub.core.compiling import compiled
+from fclub.core.items import EMPTY, linear_form, place_of
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.parameters import meaning
 from fclub.policies.base import KernelPolicy
-
-EMPTY = -1
 
 
 class Popularity(NamedTuple):
@@ -65,26 +61,7 @@ def with_room(state: Popularity, items: int) -> Popularity:
 @compiled
 def _fill_table(state: Popularity) -> None:
     for row in range(state.used[0]):
-        state.table[_place(state, state.features[row])] = row
-
-
-@inner
-def _place(state: Popularity, x: Vector) -> int:
-    """Where in the table this item is, or where it would be put."""
-    size = int(state.table.shape[0])
-    value = dot(state.form, x)
-    place = int((value - floor(value)) * size) % size
-    while state.table[place] != EMPTY and not _same(state.features[state.table[place]], x):
-        place = (place + 1) % size
-    return place
-
-
-@inner
-def _same(a: Vector, b: Vector) -> bool:
-    i, d = 0, int(a.shape[0])
-    while i < d and a[i] == b[i]:
-        i += 1
-    return i == d
+        state.table[place_of(state.form, state.table, state.features, state.features[row])] = row
 
 
 @compiled
@@ -97,7 +74,7 @@ def recommend(state: Popularity, user: int, items: Matrix) -> int:
     base = (state.totals[1] + 1.0) / (state.totals[0] + 2.0)
     best, best_score = 0, -np.inf
     for k in range(items.shape[0]):
-        row = state.table[_place(state, items[k])]
+        row = state.table[place_of(state.form, state.table, state.features, items[k])]
         weight, rate = state.strength, base
         if row != EMPTY:
             weight += state.shown[row]
@@ -111,7 +88,7 @@ def recommend(state: Popularity, user: int, items: Matrix) -> int:
 @compiled
 def feedback(state: Popularity, user: int, x: Vector, y: float) -> None:
     """Count for the item, whoever the user is; there must be room for a new one."""
-    place = _place(state, x)
+    place = place_of(state.form, state.table, state.features, x)
     row = state.table[place]
     if row == EMPTY:
         row = state.used[0]
@@ -125,8 +102,6 @@ def feedback(state: Popularity, user: int, x: Vector, y: float) -> None:
 
 
 FIRST_ROOM = 64
-STREAM = 20_220_801
-"""A fixed seed: where an item is put in the table decides nothing but the time to find it."""
 
 
 class Popular(KernelPolicy[Popularity]):
@@ -151,7 +126,6 @@ class Popular(KernelPolicy[Popularity]):
     ] = 0.0
 
     def _begin(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> Popularity:
-        form = np.random.default_rng(STREAM).uniform(1e4, 1e5, problem.dim)
         nothing = Popularity(
             features=np.zeros((0, problem.dim)),
             shown=np.zeros(0, dtype=np.int64),
@@ -159,7 +133,7 @@ class Popular(KernelPolicy[Popularity]):
             table=np.zeros(0, dtype=np.int64),
             used=np.zeros(1, dtype=np.int64),
             totals=np.zeros(2),
-            form=form,
+            form=linear_form(problem.dim),
             strength=self.strength,
             exploration=self.exploration,
         )

@@ -158,3 +158,12 @@ class Constants(Parameters, ABC):
 
     @abstractmethod
     def make_family(self, shape: Shape) -> Family: ...
+
+
+def learns_items(constants: object) -> bool:
+    """Whether whoever serves may learn effects of items at home; no server knows of them.
+
+    At level `interactive` nobody does: what one user does to an item shows in what others are offered.
+    """
+    effects = getattr(constants, "item_effects", False)
+    return bool(effects and getattr(constants, "level", "") != "interactive")

@@ -61,6 +61,14 @@ class PlusConstants(Constants):
         ),
     ] = 0.0
 
+    item_effects: Annotated[
+        bool,
+        meaning(
+            "learn at home what each item of a catalogue is worth beyond its features; "
+            "never at level interactive"
+        ),
+    ] = True
+
     def make_family(self, shape: Shape) -> Family:
         return PlusFamily(self, shape)
 

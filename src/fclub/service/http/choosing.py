@@ -50,12 +50,14 @@ def _has_more(entry: api.RecommendRequest) -> bool:
 
 
 def best_places(offer: Offer, bound: Bound, count: int) -> list[int]:
-    places: list[int] = best_items(offer.items, offer.there, bound.scoring, count)[0].tolist()
+    places: list[int] = best_items(offer.items, offer.there, bound.scoring, count, offer.effects)[
+        0
+    ].tolist()
     return places
 
 
 def wished_places(offer: Offer, bound: Bound, count: int, wishes: Wishes) -> list[int]:
-    order = ranked(offer.items, offer.there, bound, wishes.factors)
+    order = ranked(offer.items, offer.there, bound, wishes.factors, offer.effects)
     return first_of(order.tolist(), count, wishes)
 
 
@@ -136,7 +138,10 @@ class Chooser:
         else:
             ids, rows, known = self._given(entry.items)
             offer = Offer(rows, np.ones(len(ids), dtype=np.bool_), ids, catalogue.version, known)
-            places = catalogue.places(ids) if known else slice(0)
+            places = slice(0)
+            if known:
+                places = catalogue.places(ids)
+                offer = offer._replace(effects=catalogue.effects_at(places))
         if not known:
             if entry.filter or entry.most_per_category or (entry.boosts and entry.boosts.categories):
                 raise InvalidInput("only items of the catalogue have categories, tags and numbers")
@@ -221,12 +226,13 @@ class Chooser:
             key = self.node.decisions.new_key(user)
             first, found = self._mixed(offer, found, left_out, key)
             found = first_of(found, len(found), wishes or Wishes())
-        means, widths = estimates(offer.items[found], bound)
-        unit = self.rewards.high - self.rewards.low
+        rows = offer.items[found]
+        means, widths = estimates(rows, bound, offer.effects.at(np.array(found)))
+        unit, own = self.rewards.high - self.rewards.low, bound if offer.known else None
         shown = []
         for place, mean, width in zip(found, means.tolist(), (unit * widths).tolist(), strict=True):
             item, mean = offer.ids[place], self.rewards.from_model(mean)
-            decision = self.node.show(user, item, offer.items[place], *first)
+            decision = self.node.show(user, item, offer.items[place], *first, bound=own)
             shown.append(api.Ranked(decision, item, place, mean + width, mean, width))
             first = None, None
         return shown

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fclub.core.items import NO_SUMS, ItemSums
 from fclub.core.types import Flags, Floats, Indices, Matrix
 from fclub.protocol.interfaces.learner import Bound
 
@@ -27,19 +28,32 @@ class Estimates(NamedTuple):
     widths: Floats
 
 
-def estimates(items: Matrix, bound: Bound) -> Estimates:
-    """`offset` + xᵀθ and `radius`·√(xᵀVx), of which a score is the sum before it is limited."""
-    squares = np.einsum("ki,ki->k", items @ bound.inverse, items)
-    return Estimates(bound.offset + items @ bound.theta, bound.radius * np.sqrt(squares.clip(0.0)))
+def estimates(items: Matrix, bound: Bound, known: ItemSums = NO_SUMS) -> Estimates:
+    """`offset` + xᵀθ and `radius`·√(xᵀVx), of which a score is the sum before it is limited.
+
+    With what is `known` of items beyond their features: its mean and variance are added.
+    """
+    means, squares = bound.offset + items @ bound.theta, items @ bound.inverse
+    variances = np.einsum("ki,ki->k", squares, items).clip(0.0)
+    if len(known.counts):
+        effects, doubts = known.effects()
+        means, variances = means + effects, variances + doubts
+    return Estimates(means, bound.radius * np.sqrt(variances))
 
 
-def ranked(items: Matrix, on_offer: Flags, bound: Bound, factors: Floats | None) -> Indices:
+def ranked(
+    items: Matrix,
+    on_offer: Flags,
+    bound: Bound,
+    factors: Floats | None,
+    known: ItemSums = NO_SUMS,
+) -> Indices:
     """All places on offer, best first, by scores as `best_items` has them times factors.
 
     A score below 0 is divided: a larger factor never makes an item worse.
     """
     places = np.flatnonzero(on_offer)
-    means, widths = estimates(items[places], bound)
+    means, widths = estimates(items[places], bound, known.at(places))
     most = bound.offset + bound.most
     scores = np.minimum(means + widths, most)
     ties = np.where(scores == most, -means, 0.0)

@@ -60,6 +60,7 @@ from fclub.service.nodes.handshake import (
     Handshake,
     Standing,
 )
+from fclub.service.nodes.item_effects import LearnedItems
 from fclub.service.nodes.node import Clock, Empty, Entry, Node, RecordedNoise, Work
 from fclub.service.store.attributes import Attributes
 from fclub.service.store.books import Books
@@ -547,6 +548,7 @@ class Rewards:
             self._learn(shown.era, shown.row, np.frombuffer(shown.features).copy(), reward)
         else:
             self._change(key, shown, reward)
+        self._compare(key, shown, reward)
         told = encode_events(events)
         self.node.decisions.reward(key, reward, self.journal.changes, known, told)
         return True
@@ -556,6 +558,7 @@ class Rewards:
         key, shown = self._find(decision)
         if shown.assumed:
             self._change(key, shown, reward)
+            self._compare(key, shown, reward)
             self.node.decisions.reward(key, reward, self.journal.changes, events=shown.events)
             return True
         if shown.reward is not None:
@@ -563,8 +566,15 @@ class Rewards:
                 raise OtherReward(f"decision {decision!r} already has another reward")
             return False
         self._learn(shown.era, shown.row, np.frombuffer(shown.features).copy(), reward)
+        self._compare(key, shown, reward)
         self.node.decisions.reward(key, reward, self.journal.changes)
         return True
+
+    def _compare(self, key: bytes, shown: Shown, reward: float) -> None:
+        """With what was expected when the item was shown."""
+        if shown.expected is not None:
+            told = shown.row, shown.item, shown.expected
+            self.node.items.learn(key, *told, reward, shown.reward)
 
     def learn_past(
         self, key: str, user: str, x: Vector, reward: float, item: str | None = None
@@ -584,8 +594,12 @@ class Rewards:
             return False
         gone = self.node.names_forgotten.find(user)
         again = gone is not None and gone.never_released
+        items, bound = self.node.items, None if item is None else self.node.server.bound(row)
+        expected = None if bound is None else items.expected(bound, x)
         self._learn(NEVER if again else 0, row, x, reward)
-        self.node.past.add(key, row, reward, item, self.journal.changes)
+        if item is not None:
+            items.learn(key, row, item, expected, reward)
+        self.node.past.add(key, row, reward, item, self.journal.changes, expected)
         return True
 
     def expect(self, user: str) -> int:
@@ -617,6 +631,7 @@ class Rewards:
                 x: Vector = np.frombuffer(shown.features).copy()
                 sent = self.node.books.sent  # what learning itself sends may hold it already
                 self._learn(shown.era, shown.row, x, reward, ASSUMED)
+                self._compare(key, shown, reward)
                 decisions.reward(key, reward, self.journal.changes, 1 + sent)
         if keys:
             decisions.looked_at(keys[-1], self.journal.changes)
@@ -693,6 +708,7 @@ class LocalNode(Node):
         self.journal.charge = self.books.enter
         self.decisions, self.past = Decisions(store), Past(store)
         self.catalogue = Catalogue(store, family.shape.dim, keep=uniform > 0.0)
+        self.items = LearnedItems(self.catalogue, self.decisions, self.past)
         self.sessions, self.rewards = LocalSessions(self), Rewards(self)
         self.rows: dict[str, int] = {}
         self.gone: set[int] = set()
@@ -725,12 +741,20 @@ class LocalNode(Node):
         """Choose an item for somebody who has arrived, and remember what was shown to whom."""
         self.family.domain.check_items(items)
         row = self.rows[user]
-        index, key, offered = self.server.recommend(row, items), self.decisions.new_key(user), None
+        bound: Bound | None = None
+        offered: Offered | None = None
+        if known and self.items.on:
+            bound = self.server.bound(row)
+            index = self.items.choose(bound, items, ids)
+        else:
+            index = self.server.recommend(row, items)
+        key = self.decisions.new_key(user)
         if self.uniform > 0.0:
             index, chance = mix(index, len(items), self.uniform, coin_of(key))
             offer = offer_of(list(ids), None if known else items.tobytes())
             offered = Offered(chance, self.catalogue.version, offer)
-        shown = Shown(row, items[index].tobytes(), era=self.sessions.era)
+        told = None if bound is None else self.items.expected(bound, items[index])
+        shown = Shown(row, items[index].tobytes(), era=self.sessions.era, expected=told)
         self.decisions.add(key, shown, ids[index], self.journal.changes, offered)
         return Decision(key.hex(), index)
 
@@ -750,14 +774,17 @@ class LocalNode(Node):
         features: Vector,
         key: bytes | None = None,
         offered: Offered | None = None,
+        bound: Bound | None = None,
     ) -> str:
         """Remember that an item was chosen for this user; returns the decision.
 
-        `key` is given where the choice has followed from it, with what was `offered`.
+        `key` is given where the choice has followed from it, with what was `offered`. An item of the
+        catalogue comes with the `bound` by which it was scored.
         """
         row = self.row_of_new(user)
         key = self.decisions.new_key(user) if key is None else key
-        shown = Shown(row, features.tobytes(), era=self.sessions.era)
+        told = None if bound is None else self.items.expected(bound, features)
+        shown = Shown(row, features.tobytes(), era=self.sessions.era, expected=told)
         self.decisions.add(key, shown, item, self.journal.changes, offered)
         return key.hex()
 
@@ -838,6 +865,7 @@ class LocalNode(Node):
         until = time.time() + DAY * days if days > 0.0 else 0.0
         kept = Remembered(until, ledger is not None and ledger.unit == EVENT)
         self.names_forgotten.add(user, kept, self.journal.changes)
+        self.items.forget(row, self.journal.changes)
         self.decisions.delete_user(row, self.journal.changes)
         self.journal.changes.forget_user(row)
         self.journal.working = False  # the part that was taken last is of no use any more
@@ -875,6 +903,7 @@ class LocalNode(Node):
 
     def forget(self, before: float) -> bool:
         """Drop some decisions made before a time; False if there are none. Feedback is unknown then."""
+        self.items.forget_before(before, self.journal.changes)
         return self.decisions.forget(before, self.journal.changes)
 
     @property
@@ -891,6 +920,8 @@ class LocalNode(Node):
 
     def committed(self, changes: Changes) -> None:
         self.decisions.committed(changes)
+        if self.items.waiting or changes.dropped:
+            self.items.committed(changes)
         if changes.past:
             self.past.committed(changes)
 

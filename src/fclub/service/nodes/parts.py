@@ -24,13 +24,14 @@ from fclub.cohorts.member import Member, MemberRecord
 from fclub.cohorts.members import Identity, MemberList, read_identity, read_members
 from fclub.cohorts.plan import CohortPlan, plan_from
 from fclub.core.compiling import is_ready, set_ready
+from fclub.core.items import ItemBook, Residuals
 from fclub.core.offers import best_items
 from fclub.errors import FclubError, InvalidFile, InvalidSetting, ServiceFailed
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise, require_exact
 from fclub.protocol.families import FAMILIES, make_family
 from fclub.protocol.federation import Federation
-from fclub.protocol.interfaces.family import Family, Shape
+from fclub.protocol.interfaces.family import Family, Shape, learns_items
 from fclub.protocol.rows.population import PopulationFamily
 from fclub.service.nodes.binding import SETTINGS, bound_to, remember
 from fclub.service.nodes.cohorts import RECORD, HubSide, MemberSide
@@ -111,7 +112,9 @@ def rehearse(model: Model) -> None:
         row = visits % 2
         server.observe(row, items[server.recommend(row, items)], 1.0)
         federation.advance(visits)
-    best_items(items, np.ones(2, dtype=np.bool_), server.bound(0).scoring, 1)
+    book = ItemBook(2)
+    book.add(0, "", Residuals(1, 0, 0))
+    best_items(items, np.ones(2, dtype=np.bool_), server.bound(0).scoring, 1, book.first(2))
 
 
 def is_warm(model: Model) -> bool:
@@ -173,6 +176,8 @@ def node_with_noise(
             node = LocalNode(settings.name, family, recorded, rng, store, uniform, clock)
             node.rules = rules
             node.recover()
+        if learns_items(getattr(family, "constants", None)):
+            node.items.start()
         node.refuse_forgotten_days = settings.refuse_forgotten_days
         store.note(REFUSE_DAYS, json.dumps(settings.refuse_forgotten_days))
         remember(store, settings.model)

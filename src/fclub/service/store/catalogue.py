@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fclub.core.items import NO_SUMS, ItemBook, ItemSums, Residuals
 from fclub.core.types import Flags, Floats, Indices, Matrix
 from fclub.service.store.attributes import (
     NONE,
@@ -27,11 +28,21 @@ MASKS = 16
 """Filters whose masks are kept, each for one version of the catalogue."""
 
 
+RESIDUAL = "CAST(reward * 65536 + 0.5 AS INTEGER) - expected"
+"""Of a reward, in whole multiples of `core.items.UNIT`, as `residual_of` has it."""
+
+_SUMS = (
+    "SELECT item, count(*), sum(residual), sum(residual * residual) FROM ("
+    f"SELECT item, {RESIDUAL} AS residual FROM decisions WHERE reward + expected IS NOT NULL "
+    f"UNION ALL SELECT item, {RESIDUAL} FROM past WHERE expected IS NOT NULL) GROUP BY item"
+)
+
+
 class Offer(NamedTuple):
     """Items by place, with their ids; only those that are `there` are on offer.
 
     `version` is the catalogue's. `known` tells whether the items are of the catalogue, `whole` whether
-    they are all of it.
+    they are all of it. `effects` are what is known of items of the catalogue beyond their features.
     """
 
     items: Matrix
@@ -40,6 +51,7 @@ class Offer(NamedTuple):
     version: int
     known: bool = True
     whole: bool = False
+    effects: ItemSums = NO_SUMS
 
 
 class Catalogue:
@@ -62,6 +74,7 @@ class Catalogue:
         self._ids, self._columns, self._count = Ids(), Columns(), 0
         self._masks: dict[Filter, Flags] = {}
         self._items, self._there = self._room(count)
+        self.book: ItemBook | None = None
         stored = read("SELECT id, features, attributes FROM items ORDER BY id")
         while some := stored.fetchmany(READ_AT_ONCE):
             rows = np.frombuffer(b"".join([row for _, row, _ in some])).reshape(-1, dim)
@@ -121,7 +134,31 @@ class Catalogue:
         """Everything that there is now."""
         count = len(self._ids)
         items, there = self._items[:count], self._there[:count]
-        return Offer(items, there, self._ids, self.version, whole=True)
+        effects = NO_SUMS if self.book is None else self.book.first(count)
+        return Offer(items, there, self._ids, self.version, whole=True, effects=effects)
+
+    def effects_at(self, places: Indices) -> ItemSums:
+        """What is known of some items beyond their features."""
+        return NO_SUMS if self.book is None else self.book.first(len(self._ids)).at(places)
+
+    def learn_effects(self) -> None:
+        """Learn effects of items from now on, and from all rewards that are kept."""
+        self.book = ItemBook(len(self._items))
+        stored = self._store.reader.execute(_SUMS)
+        while some := stored.fetchmany(READ_AT_ONCE):
+            places = self.places([key for key, *_ in some]).tolist()
+            for place, (key, *residuals) in zip(places, some, strict=True):
+                self.book.add(place, key, Residuals(*residuals))
+        self.fit_effects()
+
+    def fit_effects(self) -> None:
+        """How much effects differ is a matter of all residuals that are kept."""
+        if self.book is not None:
+            self.book.fit()
+
+    def add_residuals(self, key: str, residuals: Residuals) -> None:
+        if self.book is not None:
+            self.book.add(int(self.places([key])[0]), key, residuals)
 
     def news(self, ids: Sequence[str], features: Matrix) -> tuple[list[str], Matrix]:
         """Those of the items that are not known with the same features."""
@@ -141,14 +178,17 @@ class Catalogue:
         places = self.places(ids)
         replaced = places >= 0
         self._change([ids[k] for k in np.flatnonzero(replaced).tolist()], changes)
-        self._remove(places[replaced])
+        self._remove(places[replaced], [ids[k] for k in np.flatnonzero(replaced).tolist()])
         rows = [
             (key, row.tobytes(), self.version, None if one == NONE else encode_attributes(one))
             for key, row, one in zip(ids, features, attributes, strict=True)
         ]
         changes.write_each("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?)", rows)
         self._make_room(len(ids))
+        first = len(self._ids)
         self._add(ids, features, attributes)
+        for place, key in enumerate(ids if self.book is not None else (), first):
+            self.book.enter(place, key)  # type: ignore[union-attr]
         return len(ids) - int(replaced.sum())
 
     def delete(self, key: str, changes: Changes) -> bool:
@@ -156,13 +196,16 @@ class Catalogue:
         places = self.places([key])
         if places[0] < 0:
             return False
-        self._remove(places)
+        self._remove(places, [key])
         self._change([key], changes)
         changes.write("DELETE FROM items WHERE id = ?", key)
         return True
 
-    def _remove(self, places: Indices) -> None:
+    def _remove(self, places: Indices, ids: list[str]) -> None:
         self._there[places] = False
+        if self.book is not None:
+            for place, key in zip(places.tolist(), ids, strict=True):
+                self.book.leave(place, key)
         self._count -= len(places)
 
     def _change(self, gone: list[str], changes: Changes) -> None:
@@ -189,6 +232,8 @@ class Catalogue:
             self._columns = self._columns.keep(rows)
         else:
             items[:count] = self._items[:count]
+        if self.book is not None:
+            self.book.move(rows, len(items))
         there[: len(rows)] = True
         self._items, self._there = items, there
 

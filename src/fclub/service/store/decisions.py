@@ -24,7 +24,9 @@ FORGOTTEN_AT_ONCE = 500
 ASSUMED_AT_ONCE = 50
 """Decisions without a reward that are looked at in one go, since each is learned from."""
 
-_ADD = "INSERT INTO decisions (id, row, item, features, made, era) VALUES (?, ?, ?, ?, ?, ?)"
+_ADD = (
+    "INSERT INTO decisions (id, row, item, features, made, era, expected) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
 _REWARD = "UPDATE decisions SET reward = ?, assumed = ?, events = ? WHERE id = ?"
 
 RANDOM_BYTES = 7
@@ -77,7 +79,8 @@ class Shown(NamedTuple):
 
     `era` counts how often the store had turned out to be old when the decision was made. A reward that
     was `assumed`, since none had come, or that events made and more of them may change, has one more
-    than the number of messages sent until then. `events` are encoded by `encode_events`.
+    than the number of messages sent until then. `events` are encoded by `encode_events`. `expected` is
+    the reward that was expected, in units of `core.items`, if that is compared.
     """
 
     row: int
@@ -86,6 +89,8 @@ class Shown(NamedTuple):
     era: int = 0
     assumed: int = 0
     events: bytes | None = None
+    item: str = ""
+    expected: int | None = None
 
 
 Events = list[tuple[str, float]]
@@ -250,13 +255,14 @@ class Decisions:
         self, key: bytes, shown: Shown, item: str, changes: Changes, offered: Offered | None = None
     ) -> None:
         """Remember a decision made now, and perhaps what was on offer."""
-        changes.write(_ADD, key, shown.row, item, shown.features, time.time(), shown.era)
+        told = shown.features, time.time(), shown.era, shown.expected
+        changes.write(_ADD, key, shown.row, item, *told)
         if offered is not None:
             changes.write("INSERT INTO offers VALUES (?, ?, ?, ?)", key, *offered)
         self._by_user.add(shown.row, key, changes)
         if key <= self._assumed:  # the clock was set back
             self.looked_at(key[:BEGINNING_BYTES], changes)
-        self._recent[key] = shown
+        self._recent[key] = shown._replace(item=item)
         if len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
 
@@ -264,7 +270,8 @@ class Decisions:
         recent = self._recent.get(key)
         if recent is not None:
             return recent
-        sql = "SELECT row, features, reward, era, assumed, events FROM decisions WHERE id = ?"
+        columns = "row, features, reward, era, assumed, events, item, expected"
+        sql = f"SELECT {columns} FROM decisions WHERE id = ?"
         found = self._store.reader.execute(sql, (key,)).fetchone()
         if found is None:
             return None
@@ -326,6 +333,16 @@ class Decisions:
     def items_of(self, row: int, since: float) -> set[str]:
         """What the user was shown since a time, as far as decisions are kept and on disk."""
         return {item for item, made in self._by_user.select("item, made", row) if made >= since}
+
+    def effects_of(self, row: int) -> list[tuple[bytes, str, float | None, int | None]]:
+        """Ids, items, rewards and what was expected of them; some may come twice."""
+        return self._by_user.select("id, item, reward, expected", row)
+
+    def effects_before(self, before: float) -> list[tuple[bytes, str, float | None, int | None]]:
+        """The same of the decisions that `forget` drops next."""
+        sql = "SELECT id, item, reward, expected FROM decisions WHERE id < ? ORDER BY id LIMIT ?"
+        found = self._store.reader.execute(sql, (_moment(before), FORGOTTEN_AT_ONCE))
+        return found.fetchall()
 
     def delete_user(self, row: int, changes: Changes) -> None:
         """Forget all decisions of a user."""

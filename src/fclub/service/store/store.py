@@ -43,7 +43,7 @@ CREATE TABLE user_rows (row INTEGER NOT NULL, entry INTEGER NOT NULL, state BLOB
 CREATE TABLE decisions (id BLOB PRIMARY KEY, row INTEGER NOT NULL, item TEXT NOT NULL,
                         features BLOB NOT NULL, made REAL NOT NULL, reward REAL,
                         era INTEGER NOT NULL, assumed INTEGER NOT NULL DEFAULT 0,
-                        events BLOB) WITHOUT ROWID;
+                        events BLOB, expected INTEGER) WITHOUT ROWID;
 CREATE TABLE by_user (row INTEGER, decision BLOB, PRIMARY KEY (row, decision)) WITHOUT ROWID;
 CREATE TABLE offers (decision BLOB PRIMARY KEY, chance REAL NOT NULL, version INTEGER NOT NULL,
                      body BLOB NOT NULL) WITHOUT ROWID;
@@ -53,7 +53,7 @@ CREATE TABLE items (id TEXT PRIMARY KEY, features BLOB NOT NULL, since INTEGER N
 CREATE TABLE former (id TEXT, since INTEGER, until INTEGER NOT NULL, features BLOB NOT NULL,
                      PRIMARY KEY (id, since)) WITHOUT ROWID;
 CREATE TABLE past (id TEXT PRIMARY KEY, row INTEGER NOT NULL, reward REAL NOT NULL, item TEXT,
-                   told REAL NOT NULL) WITHOUT ROWID;
+                   told REAL NOT NULL, expected INTEGER) WITHOUT ROWID;
 CREATE INDEX past_by_row ON past (row);
 CREATE TABLE sent (sequence INTEGER PRIMARY KEY, made REAL NOT NULL, kind TEXT NOT NULL,
                    clusters INTEGER NOT NULL, observations INTEGER NOT NULL, body TEXT NOT NULL,
@@ -77,7 +77,8 @@ class Changes:
 
     `frames` are (peer, bytes) with numbers; `letters` are those without, which follow them. A peer
     needs only the last receipt. `rewards` are the decisions that get a reward by these rows, `past` the
-    ids of observations made elsewhere, `notices` what an operator should read. With `erase` nothing
+    ids of observations made elsewhere, `dropped` those of either that are deleted, `notices` what an
+    operator should read. With `erase` nothing
     that these rows delete may be left in any of the store's files.
     """
 
@@ -85,6 +86,7 @@ class Changes:
     rewards: list[bytes] = field(default_factory=list)
     frames: list[tuple[str, bytes]] = field(default_factory=list)
     past: list[str] = field(default_factory=list)
+    dropped: list[bytes | str] = field(default_factory=list)
     letters: list[tuple[str, bytes]] = field(default_factory=list)
     receipts: dict[str, bytes] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
