@@ -12,6 +12,7 @@ from numpy.random import SeedSequence
 from fclub.core.plus.beliefs import PopulationPrior, TypeRules
 from fclub.core.plus.type_sums import VISITS
 from fclub.core.types import Floats
+from fclub.errors import InvalidMessage
 from fclub.privacy.noise import NoNoise
 from fclub.protocol.exchanges.silent import SilentLocal
 from fclub.protocol.exchanges.slots import Release, SlotsLocal
@@ -434,3 +435,16 @@ def test_a_user_is_forgotten_and_a_reward_replaced_also_while_types_are_learned(
     local.observe(row, x, 1.0)
     assert learner.population.users.counts[row] == 1
     assert isinstance(local, LocalServer)
+
+
+def test_a_server_alone_forgets_and_takes_no_answers() -> None:
+    types = Types(
+        Crowd.zeros(2, DIM), TypeRules(types=2, dim=DIM), 1.0, federation(None)[0].family.domain
+    )
+    plain = LocalServer(types, SilentLocal(types), PhasesAtHome(types, None))
+    plain.observe(0, np.array([0.0, 0.0, HALF]), 1.0)
+    with pytest.raises(InvalidMessage, match="a server alone does not take a Release"):
+        plain.receive(Release(0, 0, b""))
+    assert plain.learner.counts[0] == 1
+    assert plain.forget(0) == 0, "nothing was released"
+    assert plain.learner.counts[0] == 0
