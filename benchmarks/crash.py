@@ -223,7 +223,7 @@ class Drill:
         lost = [key for key, shown in found.items() if not shown or shown.reward != promised[key]]
         server, number = node.server, hub.peers[node.name].number
         own = int(server.counts.sum())
-        waiting, released = server.waiting, hub.server.released_by(number)
+        waiting, released = server.status().waiting, hub.server.released_by(number)
         lines = sum(node.books.messages().values())
         facts = {
             "acknowledged rewards lost": len(lost),

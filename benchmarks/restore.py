@@ -136,7 +136,7 @@ class RestoreDrill(Drill):
         wrong = {text: count for text, count in facts.items() if count}
         if wrong:
             raise DrillFailed(f"{node.name}: {wrong}")
-        waiting = node.server.waiting
+        waiting = node.server.status().waiting
         return {
             "acknowledged": len(promised),
             "observations": own,

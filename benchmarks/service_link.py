@@ -49,7 +49,7 @@ async def measure(folder: Path, broker: AnyBroker, uploads: int, replicas: int) 
     items /= np.linalg.norm(items, axis=2, keepdims=True)
     for node in nodes:
         node.recommend("user", items[-1], ["i"])
-    while not all(node.server.ids for node in nodes):
+    while not all(one.cluster is not None for node in nodes for one in node.server.overview()):
         await asyncio.sleep(0.01)
     start = time.monotonic()
     for k in range(uploads):
@@ -70,7 +70,7 @@ async def measure(folder: Path, broker: AnyBroker, uploads: int, replicas: int) 
 def _flows(node: LocalNode) -> bool:
     """Not too much is on the way, and no plan is awaited: while it is, uploads are held."""
     return (
-        not node.server.unanswered
+        not node.server.status().unanswered
         and node.sessions.channel.sent - node.sessions.channel.confirmed < 4 * BURST
     )
 

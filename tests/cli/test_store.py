@@ -80,14 +80,14 @@ def test_a_restored_global_server_goes_on(tmp_path: Path) -> None:
     pump.hub.store.close()
     restore_store(copy, store, replace=True)
     pump.hub = pump.open_hub()
-    assert pump.hub.troubles().keys() == {"s0"}
+    assert pump.hub.members.troubles().keys() == {"s0"}
     pump.run()
-    assert not pump.hub.troubles()
+    assert not pump.hub.members.troubles()
     assert pump.locals["s0"].sessions.channel.ordinal == 2
     assert pump.locals["s0"].sessions.era == 0
     pump.hub.store.close()
     pump.hub = pump.open_hub()
-    assert not pump.hub.troubles()
+    assert not pump.hub.members.troubles()
     play(pump, environment, 20)
     pump.close()
 

@@ -76,7 +76,7 @@ def test_other_laws_change_neither_users_nor_items() -> None:
     for environment in (plain, other):
         environment.expect_rounds(10)
         environment.start(1)
-    np.testing.assert_array_equal(plain.theta, other.theta)  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(plain.learner.theta(), other.theta)  # type: ignore[attr-defined]
     np.testing.assert_array_equal(plain.visit()[1], other.visit()[1])
 
 

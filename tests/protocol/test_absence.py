@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.parts import edges, is_a, merger, present, sender
+from tests.protocol.told import ids_of
 
 import fclub
 from fclub.core.clustering import UserGraph
@@ -91,10 +92,10 @@ def check_books(locals_: list[LocalServer], hub: GlobalServer) -> None:
     """With everybody back: released + kept = seen, and what a server holds plus its pending download
     is its global cluster."""
     seen = sum(int(local.learner.users.counts.sum()) for local in locals_)
-    assert hub.reported + sum(local.waiting for local in locals_) == seen
+    assert hub.reported + sum(local.status().waiting for local in locals_) == seen
     for row, (server, cluster) in enumerate(merger(hub).members):
         local = locals_[server]
-        c, k = local.ids.index(cluster), merger(hub).clusters.group[row]
+        c, k = ids_of(local).index(cluster), merger(hub).clusters.group[row]
         held = edges(local).clusters.gram[c] + merger(hub).clusters.pending_gram[row]
         np.testing.assert_allclose(held, merger(hub).clusters.gram[k], atol=1e-9)
 
@@ -144,12 +145,12 @@ def test_servers_are_invited_and_shown() -> None:
         locals_[server].observe(0, EAST, 1.0)
     hub.invite(3)
     assert [sender(local).answered for local in locals_] == [1, 1, 1]
-    assert not any(local.unanswered for local in locals_)
+    assert not any(local.status().unanswered for local in locals_)
     assert [hub.released_by(server) for server in range(3)] == [1, 1, 0]
     (group,) = hub.overview()
     assert (group.observations, len(group.members)) == (2, 3)
     (one,) = locals_[0].overview()
-    assert (one.cluster, one.group, one.users, one.shared_by) == (locals_[0].ids[0], 0, 2, 2)
+    assert (one.cluster, one.group, one.users, one.shared_by) == (ids_of(locals_[0])[0], 0, 2, 2)
     assert (one.own, one.waiting) == (1, 0)
 
 
@@ -231,7 +232,7 @@ def test_a_phase_in_which_nobody_answers_closes() -> None:
     assert merger(hub).members == []
     local.observe(0, EAST, 1.0)
     link_of(hub).return_of(0)
-    assert hub.reported + local.waiting == 1
+    assert hub.reported + local.status().waiting == 1
 
 
 def test_a_server_without_users_answers_when_the_first_one_comes() -> None:
@@ -243,7 +244,7 @@ def test_a_server_without_users_answers_when_the_first_one_comes() -> None:
     assert sender(local).asked == 1
     local.observe(local.add_user(), EAST, 1.0)
     after: Any = local
-    assert (after.exchange.asked, hub.reported + local.waiting) == (None, 1)
+    assert (after.exchange.asked, hub.reported + local.status().waiting) == (None, 1)
 
 
 def test_users_who_come_while_the_first_plan_is_awaited_are_in_it() -> None:

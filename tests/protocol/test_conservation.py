@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import RecordingLink
 from tests.parts import edges, is_a, merger, packed, present
+from tests.protocol.told import ids_of
 
 import fclub
 from fclub.config import Problem
@@ -113,7 +114,7 @@ def test_events_of_a_phase_are_bounded_by_its_growth(noise: str, U: float, D: fl
         before = {
             (k, number): np.linalg.slogdet(edges(s).clusters.gram[c])[1]
             for k, s in policy.servers.items()
-            for c, number in enumerate(s.ids)
+            for c, number in enumerate(ids_of(s))
         }
         is_a(RecordingLink, policy.federation.link).sent.clear()
         while policy.observations < policy.federation.clock.next_start - 1:
@@ -125,7 +126,7 @@ def test_events_of_a_phase_are_bounded_by_its_growth(noise: str, U: float, D: fl
         ]
         assert set(events) <= before.keys()
         for k, s in policy.servers.items():
-            for c, number in enumerate(s.ids):
+            for c, number in enumerate(ids_of(s)):
                 growth = np.linalg.slogdet(edges(s).clusters.gram[c])[1] - before[k, number]
                 assert events.count((k, number)) <= events_bound(growth, U, D) + 1e-6
         step(policy, environment)

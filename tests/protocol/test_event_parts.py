@@ -208,13 +208,13 @@ def test_each_observation_is_released_once_if_users_come_between_releases() -> N
     assert events == covered.sum()
     assert (covered <= one.server.counts).all()
     assert one.hub.reported == events
-    assert one.server.waiting == one.server.learner.observations - events
+    assert one.server.status().waiting == one.server.learner.observations - events
 
 
 def test_what_is_withheld_is_never_released() -> None:
     one = alone()
     for _ in range(6):
-        one.server.withhold(2, item(one), 1.0)
+        one.server.observe(2, item(one), 1.0, releasable=False)
     one.visit(12)
     assert one.server.exchange.releases.closed == 6
     assert one.server.exchange.releases.released.counts[2] == 0
@@ -231,11 +231,11 @@ def test_an_old_store_closes_its_streams_between_two_releases() -> None:
 def test_a_stream_is_paid_for_once_it_was_told() -> None:
     one = alone()
     assert one.hub.paid_by(0) == 0.0
-    assert one.server.outlook.at == one.server.exchange.clock.next_start
+    assert one.server.status().outlook.at == one.server.exchange.clock.next_start
     one.visit(60)
     assert one.hub.paid_by(0) == 1.0
-    assert one.server.outlook.now == one.server.learner.observations
-    assert one.server.streams() == present(one.ledger).streams
+    assert one.server.status().outlook.now == one.server.learner.observations
+    assert one.server.status().streams == present(one.ledger).streams
     assert one.family.price() is not None
 
 

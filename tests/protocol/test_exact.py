@@ -82,7 +82,11 @@ def test_sums_leave_when_the_count_calls_for_it() -> None:
     assert isinstance(last, Contribution)
     np.testing.assert_allclose(np.frombuffer(last.sums), np.frombuffer(sums_of(20)))
     assert last.count().uploads == 1
-    assert (server.waiting, server.outlook.now, server.outlook.at) == (5, 25, 30)
+    assert (server.status().waiting, server.status().outlook.now, server.status().outlook.at) == (
+        5,
+        25,
+        30,
+    )
     assert exchange.forget(0) == 25
 
 
@@ -96,7 +100,7 @@ def test_in_a_simulation_a_phase_asks_for_sums() -> None:
     server.receive(PhaseStart(2))
     server.receive(PhaseStart(3))
     assert len(link.up) == 1, "what is known outside is not sent again"
-    assert (exchange.resume(), server.outlook.at) == (None, None)
+    assert (exchange.resume(), server.status().outlook.at) == (None, None)
     arrays, values = server.state()
     again, _ = local(link, live=False, users=1)
     again.restore(arrays, values)

@@ -109,7 +109,7 @@ def test_a_live_server_has_types_from_its_first_user_on() -> None:
     assert isinstance(server.learner, Types)
     observed(server, 30)
     bound = server.bound(1)
-    assert server.theta[1, :-1] == pytest.approx(bound.theta[:-1])
+    assert server.learner.theta()[1, :-1] == pytest.approx(bound.theta[:-1])
     assert "learner.recent.gram" in server.by_user
 
 

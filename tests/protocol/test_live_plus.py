@@ -117,9 +117,9 @@ def test_everybody_is_shown_once_and_counts_are_conserved(
         clusters = server.overview()
         assert sum(one.users for one in clusters) == 4
         assert sum(one.own for one in clusters) == 150
-        assert sum(one.waiting for one in clusters) == server.waiting
-        assert hub.released_by(number) + server.waiting == 150
-        assert not server.unanswered
+        assert sum(one.waiting for one in clusters) == server.status().waiting
+        assert hub.released_by(number) + server.status().waiting == 150
+        assert not server.status().unanswered
     assert hub.reported == sum(group.observations for group in hub.overview()) > 0
 
 
@@ -128,7 +128,7 @@ def test_users_of_a_kind_find_each_other_whenever_they_come() -> None:
     visit(servers, hub, 600, users=2)
     visit(servers, hub, 600, users=6, seed=1)
     for server in servers:
-        labels = server.served_by
+        labels = server.cluster_of_user
         assert len(labels) == 6
         for even, odd in ((0, 1), (2, 3), (4, 5), (0, 5), (2, 1)):
             assert labels[even] != labels[odd]
@@ -168,7 +168,7 @@ def test_a_digest_without_clusters_gets_an_answer() -> None:
     servers, hub = federation("cdp-fclub-plus", first_release=50)
     visit(servers, hub, 2 * DIM)
     assert hub.phase == 2
-    assert not any(server.unanswered or server.exchange.others for server in servers)
+    assert not any(server.status().unanswered or server.exchange.others for server in servers)
 
 
 def statistics(gram: np.ndarray, count: int) -> Statistics:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.protocol.told import groups_of, ids_of
 
 from fclub.core.statistics import Packed, Statistics
 from fclub.core.types import Counts, Floats, Indices, Vector
@@ -191,7 +192,7 @@ def test_a_job_is_done_at_once_or_in_parts_alike() -> None:
         server.receive(PhaseStart(1))
         finish(server)
     assert whole[1].sent == parts[1].sent
-    assert whole[0].waiting == 4
+    assert whole[0].status().waiting == 4
 
 
 def test_a_job_takes_the_place_of_an_open_one_of_its_kind_and_a_session_that_of_all() -> None:
@@ -250,17 +251,18 @@ def test_what_is_not_supported_is_refused_and_changes_nothing() -> None:
 
 def test_what_a_server_tells_of_itself() -> None:
     server, exchange = started()
-    server.withhold(1, np.array([0.5, -0.5]), 1.0)
+    server.observe(1, np.array([0.5, -0.5]), 1.0, releasable=False)
     assert (exchange.withheld, server.counts.tolist()) == (1, [1, 2, 1, 1, 1])
-    assert server.served_by.tolist() == [0, 1, 0, 1, 0]
-    assert server.group_of.tolist() == [4, -2, 4, -2, 4]
-    assert (server.ids, server.used, server.unanswered, server.streams()) == ([7], 3, False, {})
-    assert server.outlook.what == NOTHING
+    assert server.cluster_of_user.tolist() == [0, 1, 0, 1, 0]
+    assert groups_of(server).tolist() == [4, -2, 4, -2, 4]
+    status = server.status()
+    assert (ids_of(server), status.used, status.unanswered, status.streams) == ([7], 3, False, {})
+    assert status.outlook.what == NOTHING
     assert server.recommend(0, np.eye(DIM)) == 0
     bound = server.bound(0)
     server.observe(0, np.array([1.0, 0.0]), 1.0)
     assert bound.theta.tolist() == [0.5, -0.5]
-    assert server.theta[0].tolist() == [1.5, -0.5]
+    assert server.learner.theta()[0].tolist() == [1.5, -0.5]
     server.begin(Beginning())
     assert not server.busy
 
@@ -283,8 +285,8 @@ def test_a_server_of_one_stream_knows_what_it_released_of_a_forgotten_user() -> 
     begin = server.due()
     assert begin is not None
     begin()
-    assert (server.waiting, server.ids) == (0, [CLUSTER])
+    assert (server.status().waiting, ids_of(server)) == (0, [CLUSTER])
     assert server.forget(0) == 10
-    assert (server.waiting, server.overview()[0].own) == (0, 10)
+    assert (server.status().waiting, server.overview()[0].own) == (0, 10)
     server.observe(1, np.array([0.5, -0.5]), 1.0)
-    assert (server.waiting, server.stored(0).count) == (1, 0)
+    assert (server.status().waiting, server.stored(0).count) == (1, 0)

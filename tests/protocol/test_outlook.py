@@ -45,7 +45,7 @@ def visit(server: LocalServer, row: int) -> None:
 
 @pytest.mark.parametrize("name", ["fclub-dc", "cdp-fclub-dc", "homo"])
 def test_the_printed_algorithm_sends_when_an_estimate_changes(name: str) -> None:
-    assert local(name).outlook == Outlook(CHANGE)
+    assert local(name).status().outlook == Outlook(CHANGE)
 
 
 @pytest.mark.parametrize("name", ["fclub-plus", "cdp-homo"])
@@ -53,10 +53,10 @@ def test_a_clock_tells_at_how_many_observations(name: str) -> None:
     live = Live(name)
     live.visit(60)
     server = live.locals[0]
-    assert server.outlook.what == OBSERVATIONS
-    assert server.outlook.now == server.counts.sum()
-    assert server.outlook.at is not None
-    assert server.outlook.at > server.outlook.now
+    outlook = server.status().outlook
+    assert (outlook.what, outlook.now) == (OBSERVATIONS, server.counts.sum())
+    assert outlook.at is not None
+    assert outlook.at > outlook.now
     for one in server.overview():
         assert one.kind == (TYPE if name == "fclub-plus" else CLUSTER)
         assert one.known is not None
@@ -67,7 +67,7 @@ def test_a_server_of_types_waits_for_enough_visits() -> None:
     server = local("fclub-plus")
     for row in range(40):
         visit(server, row)
-    assert server.outlook == Outlook(OBSERVATIONS, 40, 4.0)
+    assert server.status().outlook == Outlook(OBSERVATIONS, 40, 4.0)
     types = server.overview()
     assert {one.kind for one in types} == {TYPE}
     assert sum(one.weight or 0.0 for one in types) == pytest.approx(1.0)
@@ -77,7 +77,7 @@ def test_a_server_of_types_waits_for_enough_visits() -> None:
 def test_a_server_that_shares_nothing_says_so(name: str) -> None:
     server = local(name, share=False)
     visit(server, 0)
-    assert server.outlook == Outlook(NOTHING)
+    assert server.status().outlook == Outlook(NOTHING)
 
 
 @pytest.mark.parametrize("name", ["fclub-dc", "fclub-plus", "cdp-homo"])

@@ -41,7 +41,7 @@ def test_who_visits_between_two_parts_counts_in_the_later_one() -> None:
     assert alone.server.due() is None, "users are being added up"
     alone.finish()
     assert alone.server.learner.splits.sums.scalars[VISITS] == alone.server.learner.observations - 1
-    assert alone.server.waiting == 1
+    assert alone.server.status().waiting == 1
 
 
 @pytest.mark.parametrize("parts", range(8))
@@ -109,14 +109,14 @@ def test_after_no_answer_it_moves_alone_first() -> None:
     alone.link.deaf = True
     alone.work_on()
     alone.finish()
-    assert alone.server.unanswered
+    assert alone.server.status().unanswered
     phase = alone.server.exchange.phase
     alone.work_on()
     alone.finish()
     assert alone.server.exchange.phase > phase
     digests = [message for message in alone.link.sent if isinstance(message, TypeDigest)]
     assert [digest.step for digest in digests[-2:]] == [0, 0]
-    assert alone.server.unanswered
+    assert alone.server.status().unanswered
 
 
 def test_paused_while_it_moves_alone_it_asks_no_more() -> None:
@@ -171,13 +171,13 @@ def test_a_late_answer_to_who_has_gone_on_is_of_no_use() -> None:
 
 def test_who_begins_a_phase_while_paused_awaits_no_earlier_answer() -> None:
     alone, late = with_a_late_answer()
-    assert alone.server.unanswered
+    assert alone.server.status().unanswered
     alone.server.pause()
     alone.work_on()
     alone.finish()
     alone.server.go_on()
     alone.server.receive(late)
-    assert not alone.server.unanswered
+    assert not alone.server.status().unanswered
 
 
 def test_a_server_that_shares_nothing_learns_in_parts_too() -> None:

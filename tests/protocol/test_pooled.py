@@ -73,7 +73,7 @@ def test_every_observation_is_in_one_release_of_its_server() -> None:
     for server, local in running.servers.items():
         own = [one for owner, one in seen if owner == server]
         released = running.hub.released_by(server)
-        assert 0 < released == len(own) - local.waiting
+        assert 0 < released == len(own) - local.status().waiting
         total = sum(own[:released], Statistics.zeros(DIM))
         known = collector(running.hub).known[server].statistics
         np.testing.assert_allclose(known.gram, total.gram, rtol=0.0, atol=16 * STEP)
@@ -101,9 +101,9 @@ def test_at_level_interactive_nobody_is_served_from_raw_data() -> None:
         running = federation(level=level)
         play(running, 120)
         server = running.servers[0]
-        before = server.theta.copy()
+        before = server.learner.theta().copy()
         server.observe(0, np.array([0.4, 0.1, HALF]), 1.0)
-        assert (not np.array_equal(before, server.theta)) == moves
+        assert (not np.array_equal(before, server.learner.theta())) == moves
         assert present(running.ledger).summary()["notion"] == level
 
 
@@ -150,5 +150,5 @@ def test_a_server_without_a_constant_starts_without_users() -> None:
     server.observe(0, np.array([0.5, 0.25, 0.0]), 1.0)
     again = family.local_server(place, family.users(0), live=False)
     again.restore(*server.state())
-    np.testing.assert_array_equal(again.theta, server.theta)
-    assert again.theta.shape == (1, DIM)
+    np.testing.assert_array_equal(again.learner.theta(), server.learner.theta())
+    assert again.learner.theta().shape == (1, DIM)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.random import SeedSequence
 from tests.parts import is_a
+from tests.protocol.told import groups_of
 
 from fclub.core.population.filter import svec
 from fclub.core.population.model import Population
@@ -197,7 +198,7 @@ def test_without_sharing_nothing_leaves() -> None:
     assert running.hub.overview() == []
     local = running.servers[0]
     assert local.overview()[0].group is None
-    assert local.group_of.tolist() == [-1] * EACH
+    assert groups_of(local).tolist() == [-1] * EACH
 
 
 def test_what_is_shown_of_a_population() -> None:
@@ -208,16 +209,16 @@ def test_what_is_shown_of_a_population() -> None:
     assert (everybody.users, everybody.cluster, everybody.group) == (EACH, 0, 0)
     assert everybody.own == int(local.counts.sum())
     assert everybody.shared_by == SERVERS
-    assert local.group_of.tolist() == [0] * EACH
-    assert local.theta.shape == (EACH, DIM)
+    assert groups_of(local).tolist() == [0] * EACH
+    assert local.learner.theta().shape == (EACH, DIM)
     (group,) = running.hub.overview()
     assert group.members == [(server, 0) for server in range(SERVERS)]
     assert (group.observations, running.hub.reported, running.hub.released_by(0)) == (0, 0, 0)
-    used, plan = local.used, hub(running).plan
+    used, plan = local.status().used, hub(running).plan
     assert running.hub.used_by(0) == used == running.hub.phase
     assert running.hub.paid_by(0) == used / plan.releases
     assert running.hub.limit(3) is None
-    assert set(local.streams()) == {"1"}
+    assert set(local.status().streams) == {"1"}
     assert local.due() is None
     assert local.due(Moment(1e9, 0.0)) is None, "the simulation's clock is its own"
     local.go_on()
@@ -259,7 +260,7 @@ def test_rewards_are_replaced_and_users_forgotten_and_added(level: str) -> None:
     seen = int(local.counts[row])
     assert local.forget(row) == seen
     assert local.add_user() == EACH
-    local.withhold(EACH, x, 1.0)
+    local.observe(EACH, x, 1.0, releasable=False)
     assert local.counts[EACH] == 1
     assert local.recommend(EACH, np.array([[-0.4, 0.0, HALF], x])) in (0, 1)
 
@@ -346,7 +347,7 @@ def test_a_message_that_cannot_be_a_release_changes_nothing() -> None:
     after = exchange.transcript.after(1, SERVERS, share, told.sums).population
     running.servers[0].receive(Released(1, SERVERS, share, told.sums, write_point(after)))
     assert np.array_equal(svec(learner.population.covariance), svec(after.covariance))
-    assert not running.servers[0].outlook.alarm
+    assert not running.servers[0].status().outlook.alarm
 
 
 def test_a_population_that_does_not_follow_from_releases_raises_an_alarm() -> None:
@@ -356,14 +357,14 @@ def test_a_population_that_does_not_follow_from_releases_raises_an_alarm() -> No
     false = Population(np.ones(DIM), 0.1 * np.eye(DIM))
     local: Any = running.servers[0]
     local.receive(Released(1, SERVERS, told.share, told.sums, write_point(false)))
-    assert "does not follow from the releases" in local.outlook.alarm
+    assert "does not follow from the releases" in local.status().outlook.alarm
     learner, _ = part(running, 0)
     assert np.array_equal(learner.population.mean, false.mean), "what was told is used"
     assert not np.array_equal(local.exchange.transcript.population.mean, false.mean)
     again, _ = federation()
     other: Any = again.servers[0]
     other.restore(*local.state())
-    assert other.outlook.alarm
+    assert other.status().outlook.alarm
 
 
 def whole(value: int = 0) -> bytes:
@@ -431,9 +432,9 @@ def test_a_session_that_begins_anew_uses_no_slot_twice() -> None:
     running, _ = federation()
     local = running.servers[0]
     local.begin(Beginning(used=2))
-    assert local.used == 2
+    assert local.status().used == 2
     local.begin(Beginning(used=1))
-    assert local.used == 2
+    assert local.status().used == 2
     with pytest.raises(PrivacyError, match="was used"):
         local.receive(PhaseStart(2))
 
@@ -498,7 +499,7 @@ def at(local: Any, now: float, began: float = BEGAN) -> int:
 def test_slots_are_due_by_the_clock_alone() -> None:
     local, link = server_of(clocked())
     assert at(local, FIRST - 1.0) == 0
-    assert (local.outlook.what, local.outlook.at) == (TIME, FIRST)
+    assert (local.status().outlook.what, local.status().outlook.at) == (TIME, FIRST)
     assert local.due() is None, "no visit leads to a release"
     assert at(local, FIRST) == 1
     assert [is_a(Release, one).slot for one in link.sent] == [0]
@@ -506,7 +507,7 @@ def test_slots_are_due_by_the_clock_alone() -> None:
     assert at(local, THIRD + 99.0) == 2, "the second slot is left out, the third is made"
     assert [is_a(Release, one).slot for one in link.sent] == [0, 2]
     assert local.exchange.ledger.streams["0"].sequence == 2, "what is left out costs nothing"
-    assert local.outlook.at is None
+    assert local.status().outlook.at is None
     with pytest.raises(InvalidMessage, match="does not take a PhaseStart"):
         local.receive(PhaseStart(2))
 
@@ -533,7 +534,7 @@ def test_a_process_leaves_slots_before_its_own_beginning_alone_and_charges_them(
     assert at(local, SECOND, began) == 0
     assert at(local, THIRD, began) == 1
     assert [is_a(Release, one).slot for one in link.sent] == [2]
-    assert local.used == 3
+    assert local.status().used == 3
 
 
 def test_what_was_being_computed_is_void_in_another_process_or_after_its_window() -> None:
@@ -542,7 +543,7 @@ def test_what_was_being_computed_is_void_in_another_process_or_after_its_window(
         local.in_parts = True
         assert at(local, FIRST) == 1
         assert local.busy
-        assert local.used == 0, "it has not left"
+        assert local.status().used == 0, "it has not left"
         again, sent = server_of(clocked())
         again.in_parts = True
         again.restore(*local.state())
@@ -565,7 +566,7 @@ def test_an_older_store_pays_for_what_the_global_server_has_heard() -> None:
     assert at(local, THIRD) == 1
     assert [is_a(Release, one).slot for one in link.sent] == [2]
     local.begin(Beginning(used=10**6))
-    assert local.used == 3
+    assert local.status().used == 3
 
 
 def test_a_global_server_that_lost_releases_says_which_count() -> None:
@@ -613,7 +614,7 @@ def test_live_servers_without_a_plan_serve_alone() -> None:
     local, link = server_of(made)
     assert at(local, 10.0**10) == 0
     assert not link.sent
-    assert local.outlook.what == NOTHING
+    assert local.status().outlook.what == NOTHING
     assert made.fingerprint()["plan"] is None
     global_server: Any = made.global_server([0], InProcessLink(made.decode))
     assert global_server.due(10.0**10) is None
@@ -628,7 +629,7 @@ def test_exact_sums_of_a_secure_plan_wait_for_the_cohort() -> None:
     assert exchange.prepared.slot == exchange.open == 0
     assert exchange.ledger.streams == {}, "nothing has left"
     exchange.sent(0)
-    assert (exchange.prepared, exchange.open, local.unanswered) == (None, None, True)
+    assert (exchange.prepared, exchange.open, local.status().unanswered) == (None, None, True)
     assert exchange.ledger.streams["0"].sequence == 1
     assert at(local, SECOND) == 1
     local.forget(0)
@@ -676,4 +677,4 @@ def test_compiled_rounds_leave_the_same_as_readable_ones() -> None:
         for (name, array), (_, same) in zip(*(x.state()[0].items() for x in (one, other)), strict=True):
             assert np.array_equal(array, same), name
         assert one.state()[1] == other.state()[1]
-        assert np.array_equal(one.theta, other.theta)
+        assert np.array_equal(one.learner.theta(), other.learner.theta())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.protocol import alone
 from tests.protocol.alone import USERS, Alone
+from tests.protocol.told import ids_of
 
 from fclub.errors import InvalidMessage
 from fclub.protocol.exchanges.clusters import Report
@@ -89,10 +90,10 @@ def test_a_report_holds_what_was_observed_while_it_was_prepared(name: str) -> No
     for user in (0, 1, row, row):
         one.observe(user)
     known = int(one.server.counts[:row].sum())
-    answered = one.server.used
+    answered = one.server.status().used
     one.server.part()()
-    assert one.server.used > answered
-    assert one.server.unanswered or one.server.ids
+    assert one.server.status().used > answered
+    assert one.server.status().unanswered or ids_of(one.server)
     staged = one.server.exchange.staged
     if staged is not None:
         assert int(staged.totals.counts.sum()) == known
@@ -102,7 +103,7 @@ def test_a_report_holds_what_was_observed_while_it_was_prepared(name: str) -> No
         graph: Any = one.server.learner.detector
         assert graph.graph.users == row + 1
     one.visit(60)
-    assert int(one.server.counts.sum()) == one.hub.reported + one.server.waiting
+    assert int(one.server.counts.sum()) == one.hub.reported + one.server.status().waiting
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -126,7 +127,7 @@ def test_a_session_that_begins_meanwhile_is_asked_anew(name: str) -> None:
     reports = len(one.reports)
     one.server.begin(Beginning())
     assert not one.server.busy
-    one.hub.begin(0, Beginning(used=one.server.used))
+    one.hub.begin(0, Beginning(used=one.server.status().used))
     one.finish()
     assert len(one.reports) == reports + 1
     assert one.reports[-1].phase == one.hub.phase

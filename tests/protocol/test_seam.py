@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.random import SeedSequence
 from tests.parts import present
+from tests.protocol.told import groups_of, ids_of
 
 from fclub.core.types import Floats, Matrix
 from fclub.errors import CannotForget, CannotReplace, InvalidMessage, UnknownName
@@ -89,19 +90,19 @@ def test_live_servers_are_served_learn_and_share(name: str) -> None:
     live.visit(200)
     for number, server in enumerate(live.locals):
         assert server.counts.sum() == 100
-        assert live.hub.released_by(number) + server.waiting == 100
+        assert live.hub.released_by(number) + server.status().waiting == 100
         assert sum(one.own + one.waiting for one in server.overview()) >= 100
-        assert set(server.served_by) <= set(range(len(server.overview())))
-        assert server.theta.shape == (3, DIM)
-        assert server.group_of.shape == (3,)
-        assert not server.unanswered
+        assert set(server.cluster_of_user) <= set(range(len(server.overview())))
+        assert server.learner.theta().shape == (3, DIM)
+        assert groups_of(server).shape == (3,)
+        assert not server.status().unanswered
     assert live.hub.phase > 1
     assert live.hub.servers == [0, 1]
     assert live.hub.reported == sum(group.observations for group in live.hub.overview()) > 0
     known = {member for group in live.hub.overview() for member in group.members}
     for number, server in enumerate(live.locals):
         exchange: Any = server.exchange
-        told = server.ids or exchange.told  # of users, or of their streams
+        told = ids_of(server) or exchange.told  # of users, or of their streams
         assert {k for owner, k in known if owner == number} == set(told)
 
 
@@ -169,7 +170,7 @@ def test_a_forgotten_user_is_in_nothing_that_is_released_later(name: str) -> Non
     assert not empty.moment.any()
     others = [server.stored(row) for row in (1, 2)]
     assert all(one.count > 0 for one in others)
-    assert min(server.waiting, *(one.waiting for one in server.overview())) >= 0
+    assert min(server.status().waiting, *(one.waiting for one in server.overview())) >= 0
     live.visit(150, seed=1)
     assert live.locals[0].add_user() == 3
 
@@ -226,7 +227,7 @@ def test_an_estimate_is_of_rewards_as_they_are(name: str, constant: float | None
     for _ in range(300):
         x = np.append(rng.uniform(-0.4, 0.4, DIM - 1), HALF)
         server.observe(0, x, 0.6 + 0.5 * float(x[0]))
-    np.testing.assert_allclose(server.theta, [[0.5, 0.0, 0.6 / HALF]], atol=0.05)
+    np.testing.assert_allclose(server.learner.theta(), [[0.5, 0.0, 0.6 / HALF]], atol=0.05)
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -256,7 +257,7 @@ def test_only_private_families_have_books_and_a_price(name: str) -> None:
     private = name in PRIVATE
     assert (live.family.privacy is not None) == private
     assert (live.ledger is not None) == (live.family.price() is not None) == private
-    streams = [server.streams() for server in live.locals]
+    streams = [server.status().streams for server in live.locals]
     assert all(streams) == any(streams) == private
     if live.ledger is not None:
         price = present(live.family.price())

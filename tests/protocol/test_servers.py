@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.parts import edges, is_a, merger, present, sender
+from tests.protocol.told import ids_of
 
 import fclub
 from fclub.core.paper.ucb import make_rules, ridge_bounds, tree_bounds
@@ -97,8 +98,8 @@ def test_ids_change_exactly_when_the_membership_does(name: str) -> None:
     for _ in range(300):
         step(policy, environment)
         for k, server in policy.servers.items():
-            assert len(set(server.ids)) == len(server.ids)
-            for c, number in enumerate(server.ids):
+            assert len(set(ids_of(server))) == len(ids_of(server))
+            for c, number in enumerate(ids_of(server)):
                 members = frozenset(np.flatnonzero(server.learner.cluster_of == c).tolist())
                 assert known.setdefault((k, number), members) == members
     assert len(set(known.items())) == len({(server, users) for (server, _), users in known.items()})
@@ -218,7 +219,7 @@ def test_a_bad_plan_is_refused_and_a_good_one_can_still_come(statistics: bytes) 
     good = write_statistics(Statistics(np.eye(2), np.zeros(2), 0))
     sender(local).link = type("Silent", (), {"to_global": lambda *_: None})()
     local.receive(PhaseStart(2))
-    number = write_id(local.ids[0])
+    number = write_id(ids_of(local)[0])
     for bad in (
         m.Plan(2, True, ()),
         m.Plan(2, True, (m.ClusterPlan(write_id(99), good, 1, 0),)),
@@ -327,19 +328,19 @@ def test_a_report_after_a_newcomer_has_another_id() -> None:
     """Before the first observation a new user is one of those who were there; after it a change."""
     local, hub = make_pair()
     hub.begin_phase(1)
-    (first,) = local.ids
+    (first,) = ids_of(local)
     local.add_user()
     hub.begin_phase(2)
-    assert local.ids == [first]
+    assert ids_of(local) == [first]
     local.observe(0, np.array([1.0, 0.0]), 1.0)
     local.add_user()
     local.observe(3, np.array([0.0, 1.0]), 1.0)
-    assert local.ids == [first], "uploads carry the id that was reported"
+    assert ids_of(local) == [first], "uploads carry the id that was reported"
     hub.begin_phase(3)
-    (second,) = local.ids
+    (second,) = ids_of(local)
     assert second != first
     hub.begin_phase(4)
-    assert local.ids == [second]
+    assert ids_of(local) == [second]
     assert hub.reported == 2
 
 
@@ -352,11 +353,11 @@ def test_a_newcomer_between_report_and_plan_is_in_the_next_report() -> None:
     hub.begin_phase(2)
     local.observe(local.add_user(), np.array([1.0, 0.0]), 1.0)
     slow(hub).let_through()
-    (reported,) = local.ids
+    (reported,) = ids_of(local)
     assert edges(local).cluster_of.tolist() == [0, 0, 0, 0]
     assert edges(local).clusters.buffer_count.tolist() == [1]
     hub.begin_phase(3)
-    assert local.ids != [reported]
+    assert ids_of(local) != [reported]
     assert hub.reported == 2
 
 

@@ -105,7 +105,7 @@ class Pair:
                 self.hub.advance()
 
     def begin(self, number: int, beginning: Beginning) -> None:
-        used = max(self.locals[number].used, self.hub.used_by(number), beginning.used)
+        used = max(self.locals[number].status().used, self.hub.used_by(number), beginning.used)
         beginning = beginning._replace(used=used)
         self.locals[number].pause()
         self.link.deaf.discard(number)
@@ -187,7 +187,7 @@ def test_an_old_store_releases_only_what_comes_later(name: str) -> None:
     server, ledger = pair.locals[0], pair.ledgers[0]
     assert ledger is not None
     assert pair.hub.released_by(0) == kept > 0, "what it had released stays"
-    assert server.waiting == 0
+    assert server.status().waiting == 0
     mu, streams = ledger.mu, len(ledger.streams)
     pair.visit(40, servers=(0,))
     assert kept < pair.hub.released_by(0) <= kept + 40
@@ -219,7 +219,7 @@ def test_what_is_withheld_is_learned(name: str) -> None:
     server = pair.locals[0]
     before, released = int(server.counts.sum()), pair.hub.released_by(0)
     for _ in range(40):
-        server.withhold(0, pair.item(), 1.0)
+        server.observe(0, pair.item(), 1.0, releasable=False)
         work = server.due()
         if work is not None:
             work()
@@ -227,7 +227,7 @@ def test_what_is_withheld_is_learned(name: str) -> None:
     assert int(server.counts.sum()) == before + 40
     if name in STREAMS:
         assert pair.hub.released_by(0) <= before
-        assert server.waiting <= before - released
+        assert server.status().waiting <= before - released
     state = server.state()[0]
     pair.reload()
     for key, array in pair.locals[0].state()[0].items():
@@ -287,11 +287,11 @@ def test_an_old_store_of_the_printed_algorithm_charges_the_phases_that_it_has_fo
     pair = Pair("cdp-fclub-dc")
     pair.visit(20)
     fresh = pair.local(0)
-    pair.locals[0].begin(Beginning(local_old=True, used=pair.locals[0].used + 2))
+    pair.locals[0].begin(Beginning(local_old=True, used=pair.locals[0].status().used + 2))
     ledger = pair.ledgers[0]
     assert ledger is not None
     fresh.begin(Beginning(local_old=True, used=2))
-    assert fresh.used == 2
+    assert fresh.status().used == 2
     assert {stream.epoch for stream in ledger.streams.values()} == {1, 2}
     fresh.begin(Beginning(local_old=True, used=10_000))
     assert ledger.exhausted, "as many as the budget has room for"
@@ -301,7 +301,7 @@ def test_an_exact_server_of_the_printed_algorithm_has_nothing_to_charge() -> Non
     pair = Pair("fclub-dc")
     pair.visit(20)
     pair.begin(0, Beginning(local_old=True, used=50))
-    assert pair.locals[0].used > 50
+    assert pair.locals[0].status().used > 50
 
 
 def test_a_global_server_that_gathers_looks_at_downloads_once() -> None:
@@ -313,7 +313,7 @@ def test_a_global_server_that_gathers_looks_at_downloads_once() -> None:
     pair.locals[0].observe(0, pair.item(), 1.0)
     assert pair.hub.released_by(0) == told + 1
     pair.visit(20)
-    assert pair.own() == sum(pair.hub.released_by(s) + pair.locals[s].waiting for s in (0, 1))
+    assert pair.own() == sum(pair.hub.released_by(s) + pair.locals[s].status().waiting for s in (0, 1))
 
 
 def test_a_report_that_was_asked_for_meanwhile_comes_afterwards() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.parts import federated
+from tests.protocol.told import groups_of, ids_of
 from tests.protocol.two_kinds import DIM, HALF, check_saved, play, same_in_both_loops
 
 import fclub
@@ -94,8 +95,8 @@ def test_a_server_alone_finds_them_as_well() -> None:
     play(policy, 4000)
     server = servers(policy)[0]
     assert len(server.learner.grouping.ids) >= 2
-    assert server.ids == []
-    assert (server.group_of < 0).all()
+    assert ids_of(server) == []
+    assert (groups_of(server) < 0).all()
     assert federated(policy).federation.hub.reported == 0
     assert federated(policy).federation.hub.overview() == []
 
@@ -117,7 +118,7 @@ def test_newcomers_are_served_from_what_is_known_of_all() -> None:
     assert row == 30
     weights = np.exp(server.learner.model.weights[0])
     expected = weights[:-1] @ server.learner.beliefs.centres + weights[-1] * server.learner.beliefs.mean
-    found = server.theta[row]
+    found = server.learner.theta()[row]
     found[-1] -= 0.5 / HALF
     assert found == pytest.approx(expected / weights.sum(), abs=1e-9)
 
@@ -175,14 +176,14 @@ def test_live_servers_come_to_agree() -> None:
     assert [hub.released_by(s) for s in range(3)] == told
     for server in servers:
         assert server.learner.sharing == 2
-        assert int(server.counts.sum()) == server.waiting + round(
+        assert int(server.counts.sum()) == server.status().waiting + round(
             server.learner.splits.sums.scalars[VISITS]
         )
         shown = server.overview()
         assert sum(kind.users for kind in shown) == len(server.counts)
-        assert [kind.cluster for kind in shown] == server.ids
-        assert np.array_equal(np.array(server.ids)[server.served_by], server.group_of)
-        assert server.streams() == {}
+        assert [kind.cluster for kind in shown] == ids_of(server)
+        assert np.array_equal(np.array(ids_of(server))[server.cluster_of_user], groups_of(server))
+        assert server.status().streams == {}
 
 
 def test_a_live_server_is_restored_at_any_moment() -> None:
@@ -199,7 +200,7 @@ def test_a_live_server_is_restored_at_any_moment() -> None:
         for pair in ((servers, hub), (again, other_hub)):
             visit(*pair, 120, users=14, seed=4)
         for old, new in zip(servers, again, strict=True):
-            assert np.array_equal(old.theta, new.theta)
+            assert np.array_equal(old.learner.theta(), new.learner.theta())
         assert hub.reported == other_hub.reported
 
 
@@ -219,7 +220,7 @@ def test_a_server_goes_on_alone_while_nobody_answers() -> None:
         server.learner.grouping.ids,
     )
     visit(servers[:1], hub, 200, users=12, seed=2)
-    assert server.unanswered
+    assert server.status().unanswered
     assert server.learner.grouping.ids == types, "types change for all servers, or for none"
     assert not np.array_equal(server.learner.beliefs.centres, before.centres)
     assert all(
@@ -315,7 +316,7 @@ def deaf_server() -> tuple[Any, Any]:
     visit(servers, hub, 300, users=12)
     links[0].connect(Deaf(), dict(enumerate(servers)))
     visit(servers, hub, 200, users=12, seed=1)
-    assert servers[0].unanswered
+    assert servers[0].status().unanswered
     return servers[0], hub
 
 
@@ -419,7 +420,7 @@ def test_exact_sums_have_nothing_to_withhold() -> None:
     for server in (one, other):
         visit([server], live()[1], 40, users=6)
     one.observe(0, x, 1.0)
-    other.withhold(0, x, 1.0)
+    other.observe(0, x, 1.0, releasable=False)
     np.testing.assert_array_equal(one.learner.users.gram, other.learner.users.gram)
 
 

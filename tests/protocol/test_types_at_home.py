@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.random import SeedSequence
+from tests.protocol.told import groups_of
 
 from fclub.core.plus.beliefs import PopulationPrior, TypeRules
 from fclub.core.plus.type_sums import VISITS
@@ -189,8 +190,8 @@ def test_alone_it_is_a_server_of_types_that_shares_nothing() -> None:
         if clock.advance(t):
             plain.receive(PhaseStart(clock.phase))
     assert home(running, 0).typed
-    assert np.array_equal(running.servers[0].theta, plain.theta)
-    assert np.array_equal(running.servers[0].served_by, plain.served_by)
+    assert np.array_equal(running.servers[0].learner.theta(), plain.learner.theta())
+    assert np.array_equal(running.servers[0].cluster_of_user, plain.cluster_of_user)
     assert link.sent == []
 
 
@@ -271,15 +272,15 @@ def test_types_are_shown_where_they_serve() -> None:
     assert {one.kind for one in shown} == {TYPE}
     assert {one.group for one in shown} == {None}, "nobody else knows them"
     assert sum(one.users for one in shown) == SIZES[0]
-    labels = local.group_of
+    labels = groups_of(local)
     assert (labels < 0).all()
     halves = labels[::2], labels[1::2]
     assert {*halves[0]}.isdisjoint(halves[1]), "the two types"
     local.learner.typed = False
     (everybody,) = local.overview()
     assert (everybody.group, everybody.users) == (0, SIZES[0])
-    assert local.group_of.tolist() == [0] * SIZES[0]
-    assert local.theta.shape == (SIZES[0], DIM)
+    assert groups_of(local).tolist() == [0] * SIZES[0]
+    assert local.learner.theta().shape == (SIZES[0], DIM)
 
 
 @pytest.mark.parametrize("border", [ALWAYS, EARLY, Border(users=10, learned=10**9, served=10**9)])

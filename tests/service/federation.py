@@ -148,7 +148,7 @@ class Pump:
 def totals(pump: Pump) -> tuple[int, int, int]:
     """Observations: own, known to the global server, not known to it yet."""
     own = sum(int(node.server.counts.sum()) for node in pump.locals.values())
-    waiting = sum(node.server.waiting for node in pump.locals.values())
+    waiting = sum(node.server.status().waiting for node in pump.locals.values())
     return own, pump.hub.server.reported, waiting
 
 

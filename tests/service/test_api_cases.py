@@ -59,7 +59,8 @@ def state(node: LocalNode) -> tuple[object, ...]:
     wait_for(lambda: not node.busy)
     wait_for(
         lambda: (
-            node.sessions.channel.sent == node.sessions.channel.confirmed and not node.server.unanswered
+            node.sessions.channel.sent == node.sessions.channel.confirmed
+            and not node.server.status().unanswered
         )
     )
     last = (
@@ -75,7 +76,7 @@ def state(node: LocalNode) -> tuple[object, ...]:
     return (
         contents,
         values,
-        node.rows.copy(),
+        node.users.rows.copy(),
         node.journal.entry,
         node.sessions.channel.counters(),
         stored,
@@ -120,7 +121,7 @@ class Fuzz:
         elif known and isinstance(case.body, dict) and "decision" in case.body:
             reward = case.body.get("reward")
             case.body = {"decision": self.decision, "reward": 1.0 if reward is None else reward}
-        places = {"user": [*self.node.rows], "item": list(self.node.catalogue.offer().ids)}
+        places = {"user": [*self.node.users.rows], "item": list(self.node.catalogue.offer().ids)}
         for name, there in places.items():
             if known and there and name in case.path_parameters:
                 case.path_parameters[name] = there[0]

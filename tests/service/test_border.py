@@ -139,7 +139,7 @@ def test_an_observation_outside_the_domain_is_refused_behind_the_edge(
 @pytest.mark.parametrize("model", [POOLED, BY_EVENT], ids=["pooled", "event"])
 def test_the_servers_themselves_refuse_it_too(tmp_path: Path, model: Model) -> None:
     node = local_node(local_settings(tmp_path, model=model))
-    row = node.row_of_new("ann")
+    row = node.users.row_of_new("ann")
     with pytest.raises(InvalidFeatures):
         node.server.observe(row, 30.0 * X[0], 1.0)
     assert node.server.counts.sum() == 0
@@ -171,7 +171,7 @@ def test_what_was_released_is_never_released_again_however_often_it_returns(
     bring(node, "bob", most)
     assert 0 < released(pump) <= 2 * most
     for _ in range(7):
-        node.forget_user("ann")
+        node.users.forget("ann")
         pump.run()
         bring(node, "ann", most)
         pump.run()
@@ -185,7 +185,7 @@ def test_a_forgotten_user_who_comes_back_alive_is_released_again(tmp_path: Path)
     node = pump.locals["s0"]
     bring(node, "ann", 30)
     before = released(pump)
-    node.forget_user("ann")
+    node.users.forget("ann")
     for _ in range(60):
         node.rewards.feedback(node.recommend("ann", X[:2], ["a", "b"]).id, 1.0)
     assert released(pump) > before
@@ -198,10 +198,10 @@ def test_imports_for_a_forgotten_user_are_refused_for_as_long_as_it_is_set(
     settings = local_settings(tmp_path, model=BY_USER, refuse_forgotten_days=30.0)
     node = local_node(settings)
     bring(node, "Zebedee", 3)
-    node.forget_user("Zebedee")
+    node.users.forget("Zebedee")
     with pytest.raises(WasForgotten, match=r"another 30\.0 days"):
         bring(node, "Zebedee", 1)
-    assert "Zebedee" not in node.rows
+    assert "Zebedee" not in node.users.rows
     node.commit()
     node.store.close()
     raw = b"".join(path.read_bytes() for path in tmp_path.glob("local.db*"))
@@ -213,8 +213,8 @@ def test_imports_for_a_forgotten_user_are_refused_for_as_long_as_it_is_set(
     monkeypatch.setattr(time, "time", lambda: now + 31 * 86_400)
     node = local_node(settings)
     bring(node, "Zebedee", 1)
-    assert "Zebedee" in node.rows
-    assert node.names_forgotten.find("Zebedee") is None
+    assert "Zebedee" in node.users.rows
+    assert node.users.names_forgotten.find("Zebedee") is None
     node.store.close()
 
 
@@ -236,7 +236,7 @@ def test_an_import_that_is_not_released_is_learned_and_counted(tmp_path: Path) -
     settings = local_settings(tmp_path, model=BY_EVENT)
     node = local_node(settings)
     bring(node, "ann", 5)
-    node.forget_user("ann")
+    node.users.forget("ann")
     bring(node, "ann", 5)
     node.commit()
     node.store.close()

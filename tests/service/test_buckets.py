@@ -36,7 +36,9 @@ class Running(NamedTuple):
 
     def known(self) -> dict[str, Any]:
         """All that is stored of each user."""
-        return {name: self.client.get(f"/v1/users/{name}/data").json() for name in [*self.node.rows]}
+        return {
+            name: self.client.get(f"/v1/users/{name}/data").json() for name in [*self.node.users.rows]
+        }
 
 
 @pytest.fixture

@@ -176,11 +176,11 @@ def test_who_is_ready_and_sends_nothing_is_left_out_until_it_is_released(
     assert stage(pump) == Stage.GONE
     monkeypatch.undo()
     slot(pump, plan, 1)
-    assert not pump.hub.troubles()["s1"].startswith("this store")
+    assert not pump.hub.members.troubles()["s1"].startswith("this store")
     assert [(one.slot, one.servers) for one in releases(pump.hub)] == [(1, 3)]
-    pump.hub.release("s1")
+    pump.hub.members.release("s1")
     pump.run()
-    assert pump.hub.troubles() == {}
+    assert pump.hub.members.troubles() == {}
     slot(pump, plan, 2)
     assert [(one.slot, one.servers) for one in releases(pump.hub)] == [(1, 3), (2, 4)]
     pump.close()
@@ -191,8 +191,8 @@ def test_a_forgotten_user_is_in_no_sum(tmp_path: Path) -> None:
     slot(pump, plan, 0, 1)
     exchange: Any = pump.locals["s1"].server
     assert exchange.exchange.prepared is not None
-    user = next(iter(pump.locals["s1"].rows))
-    pump.locals["s1"].forget_user(user)
+    user = next(iter(pump.locals["s1"].users.rows))
+    pump.locals["s1"].users.forget(user)
     assert exchange.exchange.prepared is None
     for second in range(1, 60):
         pump.tick(plan.begins[0] + second)

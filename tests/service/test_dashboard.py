@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.parts import edges, is_a, merger
+from tests.protocol.told import ids_of
 
 from fclub.core.paper.federation import GlobalClusters
 from fclub.core.paper.ucb import events_limit
@@ -123,7 +124,7 @@ def test_the_global_view_counts_what_was_exchanged(pump: Pump) -> None:
         assert server["uploads"] == sent > 0
     assert sum(server["downloads"] for server in state["servers"]) == sample["downloads"]
     assert sample["total"] <= sample["limit"]
-    assert len(state["members"]) == sum(len(n.server.ids) for n in pump.locals.values())
+    assert len(state["members"]) == sum(len(ids_of(n.server)) for n in pump.locals.values())
     assert sum(server["released"] for server in state["servers"]) == sample["reported"]
     assert view.changes() == []
 
@@ -137,7 +138,7 @@ def test_own_and_others_data_add_up_to_the_estimate(pump: Pump) -> None:
         assert [one["own"] + one["others"] for one in clusters] == counts.tolist()
         own = sum(one["own"] + one["waiting"] for one in clusters)
         assert own == node.feedbacks
-        assert sum(one["users"] for one in clusters) == len(node.rows)
+        assert sum(one["users"] for one in clusters) == len(node.users.rows)
 
 
 def test_counts_of_servers_survive_a_restart(pump: Pump) -> None:
@@ -240,7 +241,7 @@ def test_pages_and_answers_number_clusters_alike(tmp_path: Path) -> None:
         assert [one["group"] for one in local["clusters"]] == [0]
         assert 0.0 < local["privacy"]["server"]["share"] <= spent[name]["share"] + 1e-9 < 1.0
         assert "Slot 2 of 3 of the plan is on" in local["next"]
-        assert local["clusters"][0]["users"] == len(node.rows)
+        assert local["clusters"][0]["users"] == len(node.users.rows)
     assert GlobalView(pump.hub, pump.model).changes() == [], "nothing is merged"
     pump.close()
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.parts import is_a, sender
+from tests.protocol.told import ids_of
 
 from fclub.core.plus.packed_sums import write_splits
 from fclub.core.statistics import Statistics
@@ -95,7 +96,7 @@ def frame(pump: Pump, message: Message | bytes, sender: str = "s0", ahead: int =
 
 
 def upload(pump: Pump, gram: Any, moment: Any, count: int, cluster: int | None = None) -> Upload:
-    number = pump.locals["s0"].server.ids[0] if cluster is None else cluster
+    number = ids_of(pump.locals["s0"].server)[0] if cluster is None else cluster
     statistics = Statistics(np.array(gram, dtype=float), np.array(moment, dtype=float), count)
     return Upload(write_id(number), write_statistics(statistics))
 
@@ -153,7 +154,7 @@ def test_bad_reports_and_foreign_messages_are_refused(pump: Pump) -> None:
     ]
     before = state(pump)
     for data in bad:
-        pump.hub.release("s0")
+        pump.hub.members.release("s0")
         assert refuse(pump, "s0", data) is not None
         assert state(pump) == before
     assert refuse(pump, "stranger", frame(pump, good)) is not None
@@ -217,7 +218,7 @@ def test_a_quarantined_server_heals_once_it_is_released(pump: Pump) -> None:
     assert pump.hub.server.released_by(1) > before
     for _, data in pump.locals["s0"].store.outbox(GLOBAL):
         assert isinstance(refuse(pump, "s0", data), Quarantined)
-    pump.hub.release("s0")
+    pump.hub.members.release("s0")
     pump.come_back("s0")
     own, reported, unknown = totals(pump)
     assert own == reported + unknown == 160
@@ -233,7 +234,7 @@ def test_repeated_offences_lead_to_quarantine_until_an_operator_ends_it(pump: Pu
     pump.hub.store.close()
     pump.hub = pump.open_hub()
     assert isinstance(refuse(pump, "s0", good), Quarantined), "it outlives a restart"
-    pump.hub.release("s0")
+    pump.hub.members.release("s0")
     assert refuse(pump, "s0", good) is None
 
 
@@ -264,7 +265,7 @@ def awkward(pump: Pump, pick: st.DataObject) -> Message:
     values = pick.draw(st.lists(numbers, min_size=DIM + 1, max_size=DIM + 1))
     gram, count = np.outer(values[:DIM], [1.0] * DIM), pick.draw(st.integers(-(2**62), 2**62))
     statistics = write_statistics(Statistics(gram, np.array(values[1:]), count))
-    known = write_id(next(iter(pump.locals["s0"].server.ids), 0))
+    known = write_id(next(iter(ids_of(pump.locals["s0"].server)), 0))
     clusters = [known, write_id(10**6), b"", b"short"]
     cluster = clusters[pick.draw(st.integers(0, 3))]
     phase = pick.draw(st.none() | st.integers(-(2**62), 2**62))
@@ -286,7 +287,7 @@ def awkward(pump: Pump, pick: st.DataObject) -> Message:
 
 def fuzz(pump: Pump, pick: st.DataObject) -> None:
     """No bytes crash the global server, and what it refuses changes nothing."""
-    pump.hub.release("s0")
+    pump.hub.members.release("s0")
     good = frame(pump, sample(pump))
     match pick.draw(st.integers(0, 3)):
         case 0:
@@ -346,7 +347,7 @@ def test_no_name_and_no_raw_datum_crosses_the_link(tmp_path: Path, policy: str) 
     everything = b"".join(pump.seen)
     assert len(everything) > 1000
     for node in pump.locals.values():
-        assert not [user for user in node.rows if user.encode() in everything]
+        assert not [user for user in node.users.rows if user.encode() in everything]
         for features, item in node.store.reader.execute("SELECT features, item FROM decisions"):
             assert item.encode() not in everything
             assert not any(features[i : i + 8] in everything for i in range(0, 8 * DIM, 8))

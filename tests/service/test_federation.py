@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.parts import edges, federated, merger, present, sender
+from tests.protocol.told import ids_of
 
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import UnknownDecision
@@ -90,7 +91,7 @@ def check_invariant(pump: Pump) -> None:
     hub = pump.hub.server
     for row, (number, cluster) in enumerate(merger(hub).members):
         local = pump.locals[f"s{number}"].server
-        c, k = local.ids.index(cluster), merger(hub).clusters.group[row]
+        c, k = ids_of(local).index(cluster), merger(hub).clusters.group[row]
         assert (
             edges(local).clusters.counts[c] + merger(hub).clusters.pending_count[row]
             == merger(hub).clusters.counts[k]

@@ -114,7 +114,7 @@ def test_a_long_history_leaves_nothing_either(tmp_path: Path) -> None:
             node.journal.snapshot()
         if t % 20 == 19:
             commit(node)
-    node.forget_user(NAME)
+    node.users.forget(NAME)
     commit(node)
     assert found(tmp_path, [NAME.encode(), *seen]) == []
     node.store.close()
@@ -134,16 +134,16 @@ def test_a_restart_leads_to_the_same_state(tmp_path: Path, policy: str) -> None:
     settings = local_settings(tmp_path, model=model_of(policy))
     node = local_node(settings)
     learn(node, 60)
-    node.forget_user("user-1")
+    node.users.forget("user-1")
     learn(node, 61, seed=1)
     commit(node)
-    before, rows, feedbacks = node.server.state(), node.rows, node.feedbacks
+    before, rows, feedbacks = node.server.state(), node.users.rows, node.feedbacks
     node.store.close()
     again = local_node(settings, create=False)
     np.testing.assert_equal(again.server.state(), before)
-    assert (again.rows, again.feedbacks) == (rows, feedbacks)
-    assert again.rows["user-1"] == 3
-    assert sum(one.users for one in again.overview()) == len(again.rows) == 3
+    assert (again.users.rows, again.feedbacks) == (rows, feedbacks)
+    assert again.users.rows["user-1"] == 3
+    assert sum(one.users for one in again.overview()) == len(again.users.rows) == 3
     again.store.close()
 
 
@@ -177,7 +177,7 @@ def test_a_decision_that_is_not_deleted_on_disk_yet_is_unknown_too(tmp_path: Pat
     decision = node.recommend("eve", items, list("abcd"))
     commit(node)
     node.decisions.delete_user(0, Changes())
-    node.forget_user("eve")
+    node.users.forget("eve")
     with pytest.raises(Exception, match="no decision"):
         node.rewards.feedback(decision.id, 1.0)
     node.store.close()
@@ -243,7 +243,7 @@ def test_a_reader_keeps_old_bytes_and_the_answer_says_so(tmp_path: Path) -> None
     other.execute("BEGIN")
     other.execute("SELECT count(*) FROM users").fetchone()
     node.store._writer.execute("PRAGMA busy_timeout = 1")
-    node.forget_user("user-0")
+    node.users.forget("user-0")
     commit(node)
     assert not node.store.erased
     other.close()

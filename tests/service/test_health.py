@@ -36,8 +36,8 @@ def test_both_ends_know_of_a_quarantine_and_of_its_end(pump: Pump) -> None:
     victim = pump.locals["s0"]
     for _ in range(QUARANTINE_AFTER):
         refuse(pump, "s0", b"nonsense")
-    assert "POST /v1/servers/s0/release" in pump.hub.troubles()["s0"]
-    assert "s1" not in pump.hub.troubles()
+    assert "POST /v1/servers/s0/release" in pump.hub.members.troubles()["s0"]
+    assert "s1" not in pump.hub.members.troubles()
     victim.sessions.connected()
     (_, hello), *_ = pump.commit(victim)
     for _ in range(2):
@@ -50,30 +50,30 @@ def test_both_ends_know_of_a_quarantine_and_of_its_end(pump: Pump) -> None:
     assert "quarantine" in health["reason"]
     assert "quarantine" in local_notes(victim, {})[0]["text"]
     assert any("quarantine" in note["text"] for note in global_notes(pump.hub))
-    pump.hub.release("s0")
+    pump.hub.members.release("s0")
     pump.run()
     assert victim.sessions.handshake.shown.state == AGREED
-    assert pump.hub.troubles() == {}
+    assert pump.hub.members.troubles() == {}
     pump.close()
 
 
 def test_a_server_that_is_not_heard_is_missed(pump: Pump) -> None:
     peer = pump.hub.peers["s0"]
-    pump.hub.started = time.time() - 2 * UNHEARD_SECONDS
-    assert pump.hub.troubles() == {}
+    pump.hub.members.started = time.time() - 2 * UNHEARD_SECONDS
+    assert pump.hub.members.troubles() == {}
     peer.seen = None
-    assert pump.hub.troubles()["s0"].startswith("not heard for 1")
+    assert pump.hub.members.troubles()["s0"].startswith("not heard for 1")
     assert [note["good"] for note in global_notes(pump.hub)] == [False]
-    pump.hub.started = time.time()
+    pump.hub.members.started = time.time()
     assert "since the start from s0" in global_notes(pump.hub)[0]["text"]
     peer.seen = time.time() - 2 * UNHEARD_SECONDS
-    assert pump.hub.troubles() == {}, "nothing waits for it: it may have nothing to say"
+    assert pump.hub.members.troubles() == {}, "nothing waits for it: it may have nothing to say"
     peer.channel.send(b"", pump.hub.journal.changes)
-    assert pump.hub.troubles()["s0"].startswith("not heard for 1")
-    pump.hub.follow(Membership(["s1", "s0"], suspended=["s0"]))
-    assert pump.hub.troubles()["s0"].startswith("suspended")
-    pump.hub.follow(Membership(["s1"], retired=["s0"]))
-    assert pump.hub.troubles() == {}
+    assert pump.hub.members.troubles()["s0"].startswith("not heard for 1")
+    pump.hub.members.follow(Membership(["s1", "s0"], suspended=["s0"]))
+    assert pump.hub.members.troubles()["s0"].startswith("suspended")
+    pump.hub.members.follow(Membership(["s1"], retired=["s0"]))
+    assert pump.hub.members.troubles() == {}
     assert [note["good"] for note in global_notes(pump.hub)] == [True, True]
     pump.close()
 

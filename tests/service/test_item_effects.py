@@ -91,8 +91,8 @@ def test_whatever_happens_what_is_known_is_the_sum_over_what_is_kept(tmp_path: P
                 item = IDS[int(rng.integers(5))]
                 x = np.ones(DIM) / 4
                 node.rewards.learn_past(f"past-{told}", user, x, float(rng.random()), item)
-            case 3 if user in node.rows:
-                node.forget_user(user)
+            case 3 if user in node.users.rows:
+                node.users.forget(user)
             case 4:
                 node.put_items([IDS[0]], rng.standard_normal((1, DIM)) / 4)
             case 5 if IDS[1] in node.catalogue:
@@ -132,7 +132,7 @@ def test_a_forgotten_user_leaves_nothing_of_the_items_effects(tmp_path: Path) ->
         if user == "ann":
             node.commit()
     for user in ("ann", "ben"):
-        node.forget_user(user)
+        node.users.forget(user)
     assert known(node) == {}
     book = node.catalogue.book
     assert book is not None
@@ -188,11 +188,11 @@ def test_imports_offline_count_as_well(tmp_path: Path) -> None:
     node = opened(settings)
     assert known(node) == kept(node)
     assert known(node)["a"][0] == 1
-    node.forget_user("ann")
+    node.users.forget("ann")
     assert known(node) == {}
-    node.refuse_forgotten_days = 1.0
-    node.add_user("eve")
-    node.forget_user("eve")
+    node.users.refuse_forgotten_days = 1.0
+    node.users.add("eve")
+    node.users.forget("eve")
     with pytest.raises(WasForgotten):
         node.rewards.learn_past("2", "eve", np.ones(DIM) / 4, 1.0, "a")
     node.store.close()

@@ -242,7 +242,7 @@ def test_what_waits_for_a_retired_server_ends_and_what_it_released_stays(tmp_pat
     pump.run()
     channel = pump.hub.peers["s0"].channel
     assert channel.sent > channel.confirmed
-    pump.hub.follow(Membership(["s1", "s2"], retired=["s0"]))
+    pump.hub.members.follow(Membership(["s1", "s2"], retired=["s0"]))
     pump.commit(pump.hub)
     assert channel.sent == channel.confirmed
     assert pump.hub.store.outbox("s0") == []
@@ -250,7 +250,7 @@ def test_what_waits_for_a_retired_server_ends_and_what_it_released_stays(tmp_pat
     assert not pump.hub.sessions.stuck(channel)
     sent, phase = channel.sent, pump.hub.server.phase
     play(pump, world, 60)
-    assert not pump.hub.missing, "nobody waits for it"
+    assert not pump.hub.members.missing, "nobody waits for it"
     pump.hub.close_phase()
     pump.run()
     assert pump.hub.server.phase > phase
@@ -261,9 +261,9 @@ def test_what_waits_for_a_retired_server_ends_and_what_it_released_stays(tmp_pat
     assert pump.hub.peers["s0"].retired
     assert pump.hub.peers["s0"].channel.sent == sent
     with pytest.raises(OtherSettings, match="left for good"):
-        pump.hub.follow(Membership(["s0", "s1", "s2"]))
+        pump.hub.members.follow(Membership(["s0", "s1", "s2"]))
     with pytest.raises(OtherSettings, match="belongs into retired"):
-        pump.hub.follow(Membership(["s1"], retired=["s0"]))
+        pump.hub.members.follow(Membership(["s1"], retired=["s0"]))
     pump.close()
 
 
@@ -281,14 +281,14 @@ def test_a_suspended_server_is_kept_a_place(pump: Pump) -> None:
     world = environment()
     play(pump, world, 60)
     pump.away.add("s0")
-    pump.hub.follow(Membership(pump.names, suspended=["s0"]))
+    pump.hub.members.follow(Membership(pump.names, suspended=["s0"]))
     play(pump, world, 60)
     assert not pump.hub.sessions.stuck(pump.hub.peers["s0"].channel)
     with pytest.raises(NotAdmitted, match="is suspended"):
         pump.hub.receive("s0", b"")
     again(pump, Membership(pump.names, suspended=["s0"]))
     assert pump.hub.peers["s0"].suspended
-    pump.hub.follow(Membership(pump.names))
+    pump.hub.members.follow(Membership(pump.names))
     pump.come_back("s0")
     own, reported, unknown = totals(pump)
     assert own == reported + unknown == 120
@@ -299,7 +299,7 @@ def test_a_server_joins_while_the_others_go_on(pump: Pump) -> None:
     world = environment()
     play(pump, world, 60)
     pump.names.append("s3")
-    pump.hub.follow(Membership(pump.names))
+    pump.hub.members.follow(Membership(pump.names))
     pump.locals["s3"] = pump.open_local("s3")
     pump.run()
     rng = np.random.default_rng(0)

@@ -51,9 +51,9 @@ def test_newcomers_profit_from_those_who_are_there(
     environment = world(2)
     pump = Pump(tmp_path, model_of(environment, name, **given), 2)
     pioneers = regrets(pump, environment, PIONEERS, 250)
-    assert sum(len(node.rows) for node in pump.locals.values()) == len(PIONEERS)
+    assert sum(len(node.users.rows) for node in pump.locals.values()) == len(PIONEERS)
     newcomers = regrets(pump, environment, set(range(USERS)) - PIONEERS, VISITS)
-    assert sum(len(node.rows) for node in pump.locals.values()) == USERS
+    assert sum(len(node.users.rows) for node in pump.locals.values()) == USERS
     early = np.mean([lost[:VISITS] for lost in pioneers.values()])
     assert np.mean(list(newcomers.values())) < 0.8 * early
     pump.close()
@@ -73,7 +73,7 @@ def test_newcomers_are_put_where_they_belong(
     found = np.zeros(USERS, dtype=np.int64)
     for user in range(USERS):
         node = pump.locals[f"s{environment.server_of[user]}"]
-        cluster = int(node.server.served_by[node.rows[name_of(user)]])
+        cluster = int(node.server.cluster_of_user[node.users.rows[name_of(user)]])
         group = node.server.overview()[cluster].group
         assert group is not None
         found[user] = group

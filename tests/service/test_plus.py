@@ -90,15 +90,15 @@ def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(
     pump = Pump(tmp_path, model_of(environment, name, **soon(name)), 3)
     play(pump, environment, 100)
     pump.away.add("s1")
-    before, estimate = pump.hub.server.released_by(1), pump.locals["s1"].server.theta.copy()
+    before, estimate = pump.hub.server.released_by(1), pump.locals["s1"].server.learner.theta().copy()
     play(pump, environment, 200)
     assert pump.hub.server.released_by(1) == before
-    assert np.any(pump.locals["s1"].server.theta != estimate), "it goes on learning"
-    assert pump.locals["s1"].server.unanswered
+    assert np.any(pump.locals["s1"].server.learner.theta() != estimate), "it goes on learning"
+    assert pump.locals["s1"].server.status().unanswered
     pump.come_back("s1")
     for number, node in enumerate(pump.locals.values()):
         known = pump.hub.server.released_by(number)
-        assert int(node.server.counts.sum()) == known + node.server.waiting
+        assert int(node.server.counts.sum()) == known + node.server.status().waiting
         if name != "fclub-plus":
             statistics = [
                 s
@@ -108,7 +108,7 @@ def test_counts_are_conserved_and_a_server_that_was_cut_off_catches_up(
             assert known == sum(s.count for s in statistics)
     assert pump.hub.server.released_by(1) > before
     late = pump.locals["s1"].server
-    assert not late.unanswered
+    assert not late.status().unanswered
     assert all(peer.offences == 0 for peer in pump.hub.peers.values())
     pump.close()
 
@@ -131,9 +131,9 @@ def test_every_stream_is_in_the_ledger_and_costs_no_more_than_was_claimed(
     )
     assert read_books(tmp_path / "s0.db").mu == present(node.books.ledger).mu
     clusters = node.server.overview()
-    assert sum(one.users for one in clusters) == len(node.rows)
+    assert sum(one.users for one in clusters) == len(node.users.rows)
     assert sum(one.own for one in clusters) == node.feedbacks
-    assert sum(one.waiting for one in clusters) == node.server.waiting
+    assert sum(one.waiting for one in clusters) == node.server.status().waiting
     pump.close()
 
 
@@ -175,9 +175,9 @@ def test_newcomers_may_come_at_any_time(tmp_path: Path) -> None:
             shown = node.recommend(name_of(user), items, list("abcde"))
             node.rewards.feedback(shown.id, reward(shown.index))
             pump.run()
-    assert not pump.locals["s1"].rows
+    assert not pump.locals["s1"].users.rows
     play(pump, environment, 100)
-    assert len(pump.locals["s1"].rows) == 4
+    assert len(pump.locals["s1"].users.rows) == 4
     assert is_a(Types, pump.locals["s1"].server.learner).sharing == 1, (
         "it knows of the other server's users"
     )
@@ -204,7 +204,7 @@ def test_items_outside_the_declared_domain_are_refused(tmp_path: Path) -> None:
     items[1, -1] = 0.4
     with pytest.raises(InvalidFeatures, match=r"0\.5"):
         node.recommend("ben", items, ["a", "b"])
-    assert list(node.rows) == ["ann", "ben"], "arrivals count before requests are looked at"
+    assert list(node.users.rows) == ["ann", "ben"], "arrivals count before requests are looked at"
     assert node.server.counts.sum() == 0
     node.store.close()
 

@@ -255,7 +255,7 @@ def test_a_forgotten_user_is_not_assumed(tmp_path: Path) -> None:
     node = local_node(local_settings(tmp_path))
     shown_to(node, "ann", 3)
     node.commit()
-    node.forget_user("ann")
+    node.users.forget("ann")
     node.rewards.assume(LATER, 0.0)
     node.commit()
     assert node.server.counts.tolist() == [0]

@@ -222,7 +222,7 @@ def test_a_store_that_is_put_back_does_not_release_the_same_data_again(tmp_path:
         held = is_a(Types, node.server.learner).observations
         assert server_of(node).releases.closed == held, "what may have left never leaves again"
         assert not server_of(node).releases.released.counts.any()
-        assert node.server.waiting == 0
+        assert node.server.status().waiting == 0
         play(pump, environment, 60)
         released = int(server_of(node).releases.released.counts.sum())
         assert 0 < released <= 60
@@ -379,7 +379,7 @@ def test_peers_of_another_version_refuse_each_other_by_name(tmp_path: Path, send
     with pytest.raises(OtherVersion, match=f"{sender} speaks version {VERSION - 1}"):
         node.receive(sender, frame)
     if sender == "s0":
-        assert "version" in pump.hub.troubles()["s0"]
+        assert "version" in pump.hub.members.troubles()["s0"]
         assert pump.hub.peers["s0"].offences == 0
     else:
         assert "version" in str(node.sessions.handshake.standing.reason)
@@ -427,7 +427,7 @@ def test_a_server_that_is_cut_off_for_long_holds_back_what_would_make_its_questi
     pump.run()
     assert (node.sessions.paused, node.sessions.handshake.standing.state) == (False, AGREED)
     visits(10)
-    assert pump.hub.server.reported + node.server.waiting == 45
+    assert pump.hub.server.reported + node.server.status().waiting == 45
     for snapshot in (False, True):
         pump.restart(snapshot)
         node = pump.locals["s0"]

@@ -123,7 +123,7 @@ def same_as_simulated(path: Path, servers: int, users: int, rounds: int) -> Pump
         assert mine == yours
         for key in ours:
             np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
-        assert not node.server.outlook.alarm
+        assert not node.server.status().outlook.alarm
     return pump
 
 
@@ -238,7 +238,7 @@ def test_servers_with_different_plans_do_not_agree(tmp_path: Path) -> None:
     pump.run()
     assert pump.locals["s1"].sessions.handshake.standing == OTHER_RULES
     assert pump.locals["s1"].sessions.handshake.standing.state == REFUSED
-    assert pump.hub.troubles()["s1"] == "it has another model or another plan"
+    assert pump.hub.members.troubles()["s1"] == "it has another model or another plan"
     pump.away.add("s1")
     pump.tick(plan.begins[0])
     pump.tick(plan.ends[0])

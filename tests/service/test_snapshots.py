@@ -95,7 +95,7 @@ def test_a_snapshot_at_the_end_holds_users_whose_rows_wait_behind_one_who_is_for
     node.journal.snapshot()
     pump.run()
     node = play(pump, 40, 60, users=40)
-    node.forget_user("user-3")
+    node.users.forget("user-3")
     node.journal.snapshot()
     write(node)
     before = state(node)
@@ -191,7 +191,7 @@ def test_the_log_knows_what_came_while_a_detection_was_computed(sampling: Pump) 
             part()
             visit(node, (number + taken) % (12 + taken % 2), number)
             if taken == 1:
-                node.forget_user(f"user-{number % 12}")
+                node.users.forget(f"user-{number % 12}")
             write(node)
             before = state(node)
             node = reopened(sampling)
@@ -269,7 +269,7 @@ def test_a_forgotten_user_leaves_no_earlier_row_and_no_log(pump: Pump) -> None:
     play(pump, 60)
     pump.locals["s0"].journal.snapshot()
     node = play(pump, 30, first=60)
-    node.forget_user("user-3")
+    node.users.forget("user-3")
     visit(node, 4, 1)
     node.commit()
     assert not node.journal.erasing
@@ -289,11 +289,11 @@ def test_what_was_to_be_erased_when_the_server_ended_is_erased_when_it_begins(pu
     node.journal.working = True
     node.journal.forgotten.clear()
     node.journal.do(Forget(3))
-    name = next(name for name, row in node.rows.items() if row == 3)
+    name = next(name for name, row in node.users.rows.items() if row == 3)
     node.journal.changes.forget_user(3)
     write(node)
     node = reopened(pump)
-    assert name not in node.rows
+    assert name not in node.users.rows
     pump.run()
     assert not node.journal.erasing
     assert len([entry for row, entry in rows(node) if row == 3]) == 1

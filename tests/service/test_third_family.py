@@ -286,7 +286,7 @@ def test_pages_show_it(tmp_path: Path) -> None:
     local = LocalView(pump.locals["s0"], pump.model, Monitor("local"))
     assert "limit" not in hub.sample()
     assert hub.state()["privacy"] is None
-    assert len(local.state()["clusters"]) == len(pump.locals["s0"].rows)
+    assert len(local.state()["clusters"]) == len(pump.locals["s0"].users.rows)
     pump.close()
 
 

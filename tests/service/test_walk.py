@@ -64,7 +64,7 @@ def test_a_visit_runs_through_few_files(policy: str, most: int, tmp_path: Path) 
         for seed in range(BEFORE):
             visit(client, seed)
         if policy == "fclub-dc":
-            wait_for(lambda: server.used == PHASE and not server.unanswered)
+            wait_for(lambda: server.status().used == PHASE and not server.status().unanswered)
         walks = []
         for window in range(WINDOWS):  # chores of the server fall into some of them
             wait_for(lambda: not server.busy)

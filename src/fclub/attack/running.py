@@ -179,7 +179,7 @@ class Running:
         self.deliver()
 
     def forget(self, user: str) -> None:
-        self.node.forget_user(user)
+        self.node.users.forget(user)
         self.deliver()
         self._tick()
 
@@ -249,7 +249,7 @@ class Running:
 
     def finish(self) -> None:
         """Deliver what was held back, unless its session is over."""
-        for user, row in self.node.rows.items():
+        for user, row in self.node.users.rows.items():
             theta, inverse, *numbers = self.node.server.bound(row)
             self.served[user] = theta.tobytes() + inverse.tobytes() + repr(numbers).encode()
         self.late = False

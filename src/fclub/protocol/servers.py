@@ -6,20 +6,18 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from fclub.core.kernels import choose
 from fclub.core.packing import inside, under
 from fclub.core.statistics import Statistics
-from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
+from fclub.core.types import Counts, Indices, Matrix, Vector
 from fclub.errors import CannotForget, CannotReplace
-from fclub.privacy.ledger import Stream
 from fclub.protocol.interfaces.exchange import (
     Begin,
     Beginning,
     GlobalExchange,
     LocalExchange,
     Moment,
+    Status,
 )
 from fclub.protocol.interfaces.learner import (
     ANYTIME,
@@ -31,7 +29,7 @@ from fclub.protocol.interfaces.learner import (
     State,
     Study,
 )
-from fclub.protocol.interfaces.overview import GlobalOverview, LocalOverview, Outlook
+from fclub.protocol.interfaces.overview import GlobalOverview, LocalOverview
 from fclub.protocol.messages import Message, PhaseStart
 
 
@@ -59,20 +57,18 @@ class LocalServer:
     def recommend(self, row: int, items: Matrix) -> int:
         return choose(items, *self.learner.bound(row).scoring)
 
-    def observe(self, row: int, x: Vector, y: float) -> None:
+    def observe(self, row: int, x: Vector, y: float, *, releasable: bool = True) -> None:
+        """What an older copy of this server may have released is not `releasable`."""
+        before = None if releasable else self.stored(row)
         self.learner.observe(row, x, y)
-        self._work(self.exchange.visited(row))
-
-    def withhold(self, row: int, x: Vector, y: float) -> None:
-        before = self.stored(row)
-        self.learner.observe(row, x, y)
-        self.exchange.withhold(row, self.stored(row) - before)
+        if before is not None:
+            self.exchange.withhold(row, self.stored(row) - before)
         self._work(self.exchange.visited(row))
 
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
         if REPLACE not in self.learner.supports & self.exchange.supports:
             raise CannotReplace("this policy adds rewards up and cannot take one back")
-        leaving = self.exchange.status().unsent or not all(map(self._is_study, self.jobs))
+        leaving = self.status().unsent or not all(map(self._is_study, self.jobs))
         if self.final_once_sent and leaving:
             raise CannotReplace(
                 "this reward may be in what is added up or released, and about to be sent"
@@ -167,41 +163,12 @@ class LocalServer:
         return self.learner.counts
 
     @property
-    def theta(self) -> Floats:
-        return self.learner.theta()
-
-    @property
-    def served_by(self) -> Indices:
+    def cluster_of_user(self) -> Indices:
+        """As an index of `overview`."""
         return self.learner.labels()
 
-    @property
-    def group_of(self) -> Indices:
-        labels = self.learner.labels()
-        known = [-1 - k if one.group is None else one.group for k, one in enumerate(self.overview())]
-        return np.array(known, dtype=np.int64)[labels]
-
-    @property
-    def ids(self) -> list[int]:
-        return [one.cluster for one in self.overview() if one.cluster is not None]
-
-    @property
-    def waiting(self) -> int:
-        return self.exchange.status().waiting
-
-    @property
-    def unanswered(self) -> bool:
-        return self.exchange.status().unanswered
-
-    @property
-    def used(self) -> int:
-        return self.exchange.status().used
-
-    @property
-    def outlook(self) -> Outlook:
-        return self.exchange.status().outlook
-
-    def streams(self) -> dict[str, Stream]:
-        return dict(self.exchange.status().streams)
+    def status(self) -> Status:
+        return self.exchange.status()
 
     def overview(self) -> list[LocalOverview]:
         return self.exchange.describe(self.learner.overview())

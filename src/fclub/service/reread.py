@@ -65,7 +65,7 @@ class Reread:
         node = self._runner.node
         if isinstance(found, GlobalSettings) and isinstance(node, GlobalNode):
             signers_of(found)
-            node.check(membership_of(found))
+            node.members.check(membership_of(found))
 
     def _follow(self, found: Known) -> None:
         """Servers join, pause, return or leave; every one of them is told apart in the log."""
@@ -73,7 +73,7 @@ class Reread:
         if not (isinstance(found, GlobalSettings) and isinstance(now, GlobalSettings)):
             return
         assert isinstance(node, GlobalNode)
-        node.follow(membership_of(found))
+        node.members.follow(membership_of(found))
         if isinstance(wire, SignedWire):
             wire.follow(found.servers, found.retired, found.signers)
         self._runner.wake()

@@ -16,6 +16,7 @@ from fclub.policies.base import Policy, Rows
 from fclub.protocol.federation import Federation
 from fclub.protocol.interfaces.family import Compiled, Constants, Kernels, Shape, learns_items
 from fclub.protocol.interfaces.learner import State
+from fclub.protocol.interfaces.overview import global_clusters
 from fclub.protocol.link import Communications
 from fclub.protocol.rows import paper, pooled, types
 from fclub.protocol.rows.private import PrivatePlusConstants
@@ -95,13 +96,13 @@ class FederatedPolicy(Policy, Constants):
         """Global clusters; a cluster that the global server does not know gets a label of its own."""
         labels = []
         for number, server in self.servers.items():
-            own = server.group_of
+            own = global_clusters(server.overview())[server.cluster_of_user]
             labels.append(np.where(own >= 0, own, UNHEARD * (number + 1) - own))
         return np.concatenate(labels)[self.rows.row_of]
 
     @property
     def theta_(self) -> Floats:
-        estimates: Floats = np.concatenate([server.theta for server in self.servers.values()])
+        estimates: Floats = np.concatenate([server.learner.theta() for server in self.servers.values()])
         return estimates[self.rows.row_of]
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,12 @@ class LocalOverview:
     kind: str = CLUSTER
     weight: float | None = None
     known: float | None = None
+
+
+def global_clusters(clusters: Sequence[LocalOverview]) -> Indices:
+    """Of local clusters; below 0 while the global server does not know them."""
+    known = [-1 - k if one.group is None else one.group for k, one in enumerate(clusters)]
+    return np.array(known, dtype=np.int64)
 
 
 @dataclass(frozen=True)

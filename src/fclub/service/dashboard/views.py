@@ -31,20 +31,24 @@ class LocalView:
 
     def __init__(self, node: LocalNode, model: Model, monitor: Monitor) -> None:
         self.node, self.model, self.monitor = node, model, monitor
-        self._ids = list(node.server.ids)
+        self._ids = self._told()
 
     def changes(self) -> list[Change]:
         """What happened to the clusters since the last call."""
         name, old = self.node.name, self._ids
-        self._ids = list(self.node.server.ids)
+        self._ids = self._told()
         before = {(name, cluster): k for k, cluster in enumerate(old)}
         return compare(before, {(name, cluster): k for k, cluster in enumerate(self._ids)})
+
+    def _told(self) -> list[int]:
+        """The ids of clusters that others know of."""
+        return [one.cluster for one in self.node.server.overview() if one.cluster is not None]
 
     def sample(self) -> Sample:
         node, traffic = self.node, self.monitor.traffic
         route = traffic.route("/v1/recommend")
         return {
-            "users": len(node.rows),
+            "users": len(node.users.rows),
             "observations": node.feedbacks,
             "clusters": len(node.server.overview()),
             "decisions": traffic.decisions,
@@ -58,24 +62,24 @@ class LocalView:
 
     def state(self) -> dict[str, Any]:
         node, failed = self.node, self.monitor.traffic.failed()
-        begun = node.sessions.begun
+        begun, status = node.sessions.begun, node.server.status()
         return {
             "name": node.name,
             "policy": self.model.policy,
             "notes": local_notes(node, failed),
-            "next": next_sending(node.server.outlook),
+            "next": next_sending(status.outlook),
             "begun": begun["reason"] if begun and begun["session"] > 1 else None,
             "latency": self.monitor.traffic.route("/v1/recommend").at_most(),
             "clusters": [{"number": k} | asdict(one) for k, one in enumerate(node.overview())],
             "messages": node.books.sent,
-            "waiting": node.server.waiting,
+            "waiting": status.waiting,
             "privacy": self._privacy(),
             "failed": failed,
         }
 
     def _privacy(self) -> dict[str, Any] | None:
         """What all streams together have cost, and those of the open ones that hold most data."""
-        ledger, open_now = self.node.books.ledger, self.node.server.streams()
+        ledger, open_now = self.node.books.ledger, self.node.server.status().streams
         if ledger is None:
             return None
         largest = sorted(open_now.items(), key=lambda entry: -entry[1].observations)[:SHOWN_STREAMS]
@@ -201,7 +205,7 @@ class GlobalView:
             "bytes": sent.bytes,
             "offences": peer.offences,
             "quarantined": peer.quarantined,
-            "trouble": self.node.troubles().get(name),
+            "trouble": self.node.members.troubles().get(name),
         }
 
 

@@ -73,8 +73,8 @@ def local_notes(node: LocalNode, failed: dict[str, int]) -> list[Note]:
         notes.append(_note("It agrees with the global server on what was sent.", good=True))
     else:
         notes.append(_note(_sentence(standing.reason or "the global server has not answered yet")))
-    if node.server.outlook.alarm:
-        notes.append(_note(_sentence(node.server.outlook.alarm)))
+    if node.server.status().outlook.alarm:
+        notes.append(_note(_sentence(node.server.status().outlook.alarm)))
     if node.books.exhausted:
         notes.append(_note("The privacy budget is used up: it learns for itself."))
     broken = sum(number for status, number in failed.items() if status >= "500")
@@ -85,8 +85,8 @@ def local_notes(node: LocalNode, failed: dict[str, int]) -> list[Note]:
 
 def global_notes(node: GlobalNode) -> list[Note]:
     """What is well with the federation, and what is not."""
-    notes = [_note(f"{name}: {text}.") for name, text in node.troubles().items()]
-    named = node.troubles()
+    notes = [_note(f"{name}: {text}.") for name, text in node.members.troubles().items()]
+    named = node.members.troubles()
     awaited = [name for name, peer in node.peers.items() if peer.awaited and name not in named]
     silent = [name for name in awaited if node.peers[name].seen is None]
     if silent:

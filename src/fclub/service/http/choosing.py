@@ -80,7 +80,7 @@ class Chooser:
     def arrive(self, user: str) -> int:
         """The user's row, before anything else of a request is looked at."""
         check_user(user)
-        return self.node.row_of_new(user)
+        return self.node.users.row_of_new(user)
 
     def arrive_unread(self, names: list[str]) -> None:
         """Somebody with each of these names has asked for something that cannot be read."""

@@ -80,7 +80,7 @@ class GlobalService:
         ]
 
     async def servers(self, request: Request) -> dict[str, api.ServerView]:
-        troubles = self.node.troubles()
+        troubles = self.node.members.troubles()
         return {
             name: api.ServerView(
                 state=peer.state,
@@ -97,7 +97,7 @@ class GlobalService:
         name = request.path_params["server"]
         if name not in self.node.peers:
             raise NotFound(f"no server is called {name!r}")
-        self.node.release(name)
+        self.node.members.release(name)
         await self.runner.commit()
         return api.Released(name, quarantined=False)
 
@@ -125,13 +125,13 @@ class GlobalService:
             gauge("fclub_outbox_frames", "Messages not confirmed.", lag, server=name)
             gauge("fclub_quarantined", "1 in quarantine.", float(peer.quarantined), server=name)
             gauge("fclub_suspended", "1 while suspended.", float(peer.suspended), server=name)
-            unheard = time.time() - (peer.seen or self.node.started)
+            unheard = time.time() - (peer.seen or self.node.members.started)
             gauge("fclub_peer_last_heard_seconds", "Time since its last message.", unheard, server=name)
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
     async def health(self, request: Request) -> dict[str, Any]:
         troubles = [] if self.runner.wire.connected else [self.monitor.unreached]
-        troubles += [f"{name}: {text}" for name, text in self.node.troubles().items()]
+        troubles += [f"{name}: {text}" for name, text in self.node.members.troubles().items()]
         health = {"status": "degraded", "reason": "; ".join(troubles)} if troubles else {"status": "ok"}
         return health | {"uptime_seconds": round(time.time() - self.monitor.started, 3)}
 

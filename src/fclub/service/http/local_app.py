@@ -230,14 +230,14 @@ class LocalService:
         check_bucket(request.scope, map(bucket_of_user, [name]))
         if stored:
             return await self._data(name)
-        row = self.node.row_of(name)
-        cluster = int(self.node.server.served_by[row])
+        row = self.node.users.row_of(name)
+        cluster = int(self.node.server.cluster_of_user[row])
         count = int(self.node.server.counts[row])
         group = self.node.server.overview()[cluster].group
         return api.UserView(name, cluster, group, count)
 
     async def _data(self, name: str) -> api.UserData:
-        row = self.node.row_of(name)
+        row = self.node.users.row_of(name)
         await self.runner.commit()
         statistics, decisions = self.node.server.stored(row), self.node.decisions.of_user(row)
         return api.UserData(
@@ -282,7 +282,7 @@ class LocalService:
     async def forget(self, request: Request) -> api.Forgotten:
         name = request.path_params["user"]
         check_bucket(request.scope, map(bucket_of_user, [name]))
-        gone = self._change(self.node.forget_user, name)
+        gone = self._change(self.node.users.forget, name)
         await self.runner.erased()
         ledger = self.node.books.ledger
         promise = (

@@ -57,7 +57,7 @@ class LocalStatus:
         return api.LinkView(
             name=node.name,
             connected=self.runner.wire.connected,
-            unanswered=node.server.unanswered,
+            unanswered=node.server.status().unanswered,
             **node.sessions.channel.counters(),
             state=standing.state,
             reason=standing.reason,
@@ -66,7 +66,7 @@ class LocalStatus:
 
     async def metrics(self, request: Request) -> Response:
         channel, gauge = self.node.sessions.channel, self.monitor.gauge
-        gauge("fclub_users", "Users seen.", len(self.node.rows))
+        gauge("fclub_users", "Users seen.", len(self.node.users.rows))
         gauge("fclub_outbox_frames", "Messages not confirmed.", channel.sent - channel.confirmed)
         gauge("fclub_link_up", "1 while connected.", float(self.runner.wire.connected))
         agreed = float(self.node.sessions.handshake.shown.state == AGREED)
@@ -76,7 +76,7 @@ class LocalStatus:
             gauge("fclub_privacy_epsilon", "ε spent at this δ.", spent.epsilon, delta=delta)
         exhausted = float(self.node.exhausted)
         gauge("fclub_privacy_exhausted", "1 while the budget lets nothing more leave.", exhausted)
-        alarm = float(bool(self.node.server.outlook.alarm))
+        alarm = float(bool(self.node.server.status().outlook.alarm))
         gauge("fclub_release_alarm", "1 if what was told does not follow from releases.", alarm)
         self.monitor.count("fclub_observations_total", "Rewards in the store.", self.node.feedbacks)
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
@@ -86,9 +86,9 @@ class LocalStatus:
         exhausted, health = self.node.exhausted, self.node.sessions.handshake.shown.health
         if not self.runner.wire.connected:
             health = {"status": "degraded", "reason": self.monitor.unreached}
-        if alarm := self.node.server.outlook.alarm:
+        if alarm := self.node.server.status().outlook.alarm:
             health = {"status": "degraded", "reason": alarm}
-        if self.node.server.outlook.what == NOTHING:
+        if self.node.server.status().outlook.what == NOTHING:
             health |= {"releases": NO_PLAN}
         return health | {"uptime_seconds": uptime, "privacy_exhausted": exhausted}
 

@@ -183,12 +183,12 @@ class Shop:
         for name in names:
             with suppress(FclubError):
                 check_user(name)
-                self.change(self.node.rewards.expect, name)
+                self.change(self.node.users.expect, name)
         self.runner.when_stored(lambda error: None)
 
     def learn_past(self, entry: api.PastObservation) -> api.Learned:
         check_user(entry.user)
-        self.node.rewards.expect(entry.user)
+        self.node.users.expect(entry.user)
         if (entry.item is None) == (entry.features is None):
             raise InvalidInput("an observation has either an item of the catalogue or features")
         if entry.item is not None:

@@ -405,6 +405,125 @@ REFUSALS: dict[type[NotAgreed], str] = {
 }
 
 
+class Members:
+    """Who takes part, whom the global server does not listen to any more, and what is wrong with whom.
+
+    `names` are in the order of their numbers.
+    """
+
+    def __init__(self, node: GlobalNode) -> None:
+        self.node, self.journal = node, node.journal
+        self.names: list[str] = json.loads(node.store.get("servers") or "[]")
+        self.peers = {
+            name: Peer(Channel(GLOBAL, name), number) for number, name in enumerate(self.names)
+        }
+        self.started = time.time()
+
+    def recover(self) -> None:
+        for name, (offences, quarantined) in json.loads(self.node.store.get("trust") or "{}").items():
+            self.peers[name].offences, self.peers[name].quarantined = offences, quarantined
+
+    def follow(self, wanted: Membership) -> None:
+        """Take up who is a member from now on; servers keep their numbers, new ones come after them."""
+        self.check(wanted)
+        for name in wanted.servers:
+            if name not in self.peers:
+                self.peers[name] = Peer(Channel(GLOBAL, name), len(self.names))
+                self.names.append(name)
+                self.journal.changes.note("servers", json.dumps(self.names))
+        if len(self.node.server.servers) < len(self.names):
+            self.node.settle()
+            self.journal.do(Invite(len(self.names)))
+        for name, peer in self.peers.items():
+            back = peer.suspended and name not in wanted.suspended
+            peer.suspended = name in wanted.suspended
+            if name in wanted.retired and not peer.retired:
+                self._retire(peer)
+            elif back:
+                self.node.sessions.knock(name)
+
+    def check(self, wanted: Membership) -> None:
+        """Refuse to lose a server that the store knows, or to take back one that has left for good."""
+        gone = [name for name in self.names if name not in (*wanted.servers, *wanted.retired)]
+        if gone:
+            raise OtherSettings(
+                f"servers: {', '.join(gone)} missing; one that has left belongs into retired "
+                f"({self.node.store.path} knows {', '.join(self.names)})"
+            )
+        back = [name for name, peer in self.peers.items() if peer.retired and name in wanted.servers]
+        if back:
+            raise OtherSettings(f"servers: {', '.join(back)} left for good; choose another name")
+
+    def _retire(self, peer: Peer) -> None:
+        """What waits for it is dropped as if it had been heard; what it has released stays."""
+        self.node.settle()
+        self.journal.do(Retire(peer.channel.peer))
+        if peer.channel.ordinal:
+            last = peer.channel.sent
+            peer.channel.confirm(last, peer.channel.chains[last], self.journal.changes)
+        peer.doubt, peer.marked, peer.trouble, peer.quarantined = False, False, None, False
+        self._remember_trust()
+
+    @property
+    def missing(self) -> set[int]:
+        """Servers that are members and without whose reports a phase does not go on."""
+        return {n for n in self.node.server.missing if self.peers[self.names[n]].awaited}
+
+    def offended(self, peer: Peer) -> None:
+        """It has sent what cannot be true."""
+        peer.offences += 1
+        peer.quarantined = peer.offences >= QUARANTINE_AFTER
+        self._remember_trust()
+
+    def tell_shut(self, peer: Peer) -> None:
+        """Let a server know why nothing is confirmed, now and then while it speaks."""
+        now = time.monotonic()
+        if now - peer.told_shut >= TELL_SHUT_SECONDS:
+            peer.told_shut = now
+            self.journal.changes.letters.append(
+                (peer.channel.peer, encode_frame(Shut(VERSION, GLOBAL)))
+            )
+
+    def release(self, name: str) -> None:
+        """An operator trusts a server again."""
+        peer = self.peers[name]
+        peer.offences, peer.quarantined, peer.told_shut = 0, False, -inf
+        if self.node.cohort is not None:
+            self.node.cohort.readmit(name)
+        self._remember_trust()
+        self.node.sessions.knock(name)
+
+    def _remember_trust(self) -> None:
+        value = json.dumps({name: (p.offences, p.quarantined) for name, p in self.peers.items()})
+        self.journal.changes.note("trust", value)
+
+    def troubles(self) -> dict[str, str]:
+        """Servers with which something is wrong, and what an operator can do."""
+        found = {name: self._trouble(name, peer) for name, peer in self.peers.items()}
+        return {name: text for name, text in found.items() if text is not None}
+
+    def _trouble(self, name: str, peer: Peer) -> str | None:
+        if peer.retired:
+            return None
+        if peer.suspended:
+            return "suspended; fclub federation resume lets it in again"
+        if peer.quarantined:
+            return (
+                f"in quarantine after {peer.offences} messages that cannot be true; find out why, then "
+                f"POST /v1/servers/{name}/release"
+            )
+        if peer.trouble or peer.marked:
+            restored = "this store was restored, and no new session with that server has begun"
+            return peer.trouble or restored
+        if self.node.cohort is not None and name in self.node.cohort.hub.record.left_out:
+            return LEFT_OUT
+        since, waiting = peer.seen or self.started, peer.channel.sent > peer.channel.confirmed
+        unheard = time.time() - since
+        if unheard >= UNHEARD_SECONDS and (peer.seen is None or waiting):
+            return f"not heard for {unheard:.0f} s; look whether it runs and reaches the broker"
+        return None
+
+
 class GlobalNode(Node):
     """Frames in, changes out. A refused frame changes nothing but the count of refusals."""
 
@@ -417,66 +536,17 @@ class GlobalNode(Node):
     ) -> None:
         super().__init__(store, RecordedNoise(NoNoise()), clock)
         self._taken: list[Taken] = []
-        self.family, self._wanted, self.started = family, wanted, time.time()
-        self.names: list[str] = json.loads(store.get("servers") or "[]")
-        self.peers = {
-            name: Peer(Channel(GLOBAL, name), number) for number, name in enumerate(self.names)
-        }
+        self.family, self._wanted = family, wanted
+        self.members = Members(self)
+        self.names, self.peers = self.members.names, self.members.peers
         self.server = self._make_server(0)
         self.sessions = GlobalSessions(self)
 
     def recover(self) -> None:
         self.journal.recover(KINDS)
         self.sessions.recovered()
-        for name, (offences, quarantined) in json.loads(self.store.get("trust") or "{}").items():
-            self.peers[name].offences, self.peers[name].quarantined = offences, quarantined
-        self.follow(self._wanted)
-
-    def follow(self, wanted: Membership) -> None:
-        """Take up who is a member from now on; servers keep their numbers, new ones come after them."""
-        self.check(wanted)
-        for name in wanted.servers:
-            if name not in self.peers:
-                self.peers[name] = Peer(Channel(GLOBAL, name), len(self.names))
-                self.names.append(name)
-                self.journal.changes.note("servers", json.dumps(self.names))
-        if len(self.server.servers) < len(self.names):
-            self.settle()
-            self.journal.do(Invite(len(self.names)))
-        for name, peer in self.peers.items():
-            back = peer.suspended and name not in wanted.suspended
-            peer.suspended = name in wanted.suspended
-            if name in wanted.retired and not peer.retired:
-                self._retire(peer)
-            elif back:
-                self.sessions.knock(name)
-
-    def check(self, wanted: Membership) -> None:
-        """Refuse to lose a server that the store knows, or to take back one that has left for good."""
-        gone = [name for name in self.names if name not in (*wanted.servers, *wanted.retired)]
-        if gone:
-            raise OtherSettings(
-                f"servers: {', '.join(gone)} missing; one that has left belongs into retired "
-                f"({self.store.path} knows {', '.join(self.names)})"
-            )
-        back = [name for name, peer in self.peers.items() if peer.retired and name in wanted.servers]
-        if back:
-            raise OtherSettings(f"servers: {', '.join(back)} left for good; choose another name")
-
-    def _retire(self, peer: Peer) -> None:
-        """What waits for it is dropped as if it had been heard; what it has released stays."""
-        self.settle()
-        self.journal.do(Retire(peer.channel.peer))
-        if peer.channel.ordinal:
-            last = peer.channel.sent
-            peer.channel.confirm(last, peer.channel.chains[last], self.journal.changes)
-        peer.doubt, peer.marked, peer.trouble, peer.quarantined = False, False, None, False
-        self._remember_trust()
-
-    @property
-    def missing(self) -> set[int]:
-        """Servers that are members and without whose reports a phase does not go on."""
-        return {n for n in self.server.missing if self.peers[self.names[n]].awaited}
+        self.members.recover()
+        self.members.follow(self._wanted)
 
     def _make_server(self, invited: int) -> GlobalServer:
         server = self.family.global_server(list(range(invited)), self)
@@ -507,7 +577,7 @@ class GlobalNode(Node):
         if not peer.awaited:
             raise NotAdmitted(f"{sender} {'has left' if peer.retired else 'is suspended'}")
         if peer.quarantined:
-            self._tell_shut(peer)
+            self.members.tell_shut(peer)
             raise Quarantined(f"{sender} is in quarantine")
         try:
             self._take_in(peer, sender, data)
@@ -519,19 +589,8 @@ class GlobalNode(Node):
             raise
         except InvalidMessage:
             peer.count("invalid")
-            peer.offences += 1
-            peer.quarantined = peer.offences >= QUARANTINE_AFTER
-            self._remember_trust()
+            self.members.offended(peer)
             raise
-
-    def _tell_shut(self, peer: Peer) -> None:
-        """Let a server know why nothing is confirmed, now and then while it speaks."""
-        now = time.monotonic()
-        if now - peer.told_shut >= TELL_SHUT_SECONDS:
-            peer.told_shut = now
-            self.journal.changes.letters.append(
-                (peer.channel.peer, encode_frame(Shut(VERSION, GLOBAL)))
-            )
 
     def _take_in(self, peer: Peer, sender: str, data: bytes) -> None:
         frame = decode_frame(data, sender)
@@ -579,45 +638,6 @@ class GlobalNode(Node):
     def take(self) -> Changes:
         self.settle()
         return super().take()
-
-    def release(self, name: str) -> None:
-        """An operator trusts a server again."""
-        peer = self.peers[name]
-        peer.offences, peer.quarantined, peer.told_shut = 0, False, -inf
-        if self.cohort is not None:
-            self.cohort.readmit(name)
-        self._remember_trust()
-        self.sessions.knock(name)
-
-    def _remember_trust(self) -> None:
-        value = json.dumps({name: (p.offences, p.quarantined) for name, p in self.peers.items()})
-        self.journal.changes.note("trust", value)
-
-    def troubles(self) -> dict[str, str]:
-        """Servers with which something is wrong, and what an operator can do."""
-        found = {name: self._trouble(name, peer) for name, peer in self.peers.items()}
-        return {name: text for name, text in found.items() if text is not None}
-
-    def _trouble(self, name: str, peer: Peer) -> str | None:
-        if peer.retired:
-            return None
-        if peer.suspended:
-            return "suspended; fclub federation resume lets it in again"
-        if peer.quarantined:
-            return (
-                f"in quarantine after {peer.offences} messages that cannot be true; find out why, then "
-                f"POST /v1/servers/{name}/release"
-            )
-        if peer.trouble or peer.marked:
-            restored = "this store was restored, and no new session with that server has begun"
-            return peer.trouble or restored
-        if self.cohort is not None and name in self.cohort.hub.record.left_out:
-            return LEFT_OUT
-        since, waiting = peer.seen or self.started, peer.channel.sent > peer.channel.confirmed
-        unheard = time.time() - since
-        if unheard >= UNHEARD_SECONDS and (peer.seen is None or waiting):
-            return f"not heard for {unheard:.0f} s; look whether it runs and reaches the broker"
-        return None
 
     def tick(self) -> bool:
         now = self.now

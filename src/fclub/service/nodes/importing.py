@@ -65,7 +65,7 @@ def learn_offline(store: Path, observations: Iterable[Observation]) -> list[bool
             x = node.catalogue.features(str(one.item))
             try:
                 check_user(one.user)
-                node.rewards.expect(one.user)
+                node.users.expect(one.user)
                 check_id(one.id)
                 if x is None:
                     raise InvalidInput(f"there is no item {one.item!r} in the catalogue", one.item)

@@ -133,7 +133,7 @@ class Withhold(Observe):
     kind = "withhold"
 
     def _learn(self, node: LocalNode) -> None:
-        node.server.withhold(self.row, self.x, self.reward)
+        node.server.observe(self.row, self.x, self.reward, releasable=False)
 
 
 @dataclass(frozen=True)
@@ -377,7 +377,7 @@ class LocalSessions:
     def hello(self) -> None:
         """Ask where the global server stands; until it has answered nothing is released."""
         self.wait()
-        record = self.channel.record(self.node.incarnation, self.marked, self.node.server.used)
+        record = self.channel.record(self.node.incarnation, self.marked, self.node.server.status().used)
         record = msgspec.structs.replace(record, rules=self.node.rules)
         self._tell(self.handshake.ask(self.node.name, record))
 
@@ -492,6 +492,82 @@ class LocalSessions:
         self.journal.changes.receipts[GLOBAL] = self.channel.receipt()
 
 
+@dataclass(frozen=True)
+class Forgotten:
+    """A user is gone with these observations, of which `released` at most had left before."""
+
+    observations: int
+    released: int
+
+
+class Users:
+    """Users by name: `rows` of those who are there, and rows that are `gone` with who was forgotten."""
+
+    def __init__(self, node: LocalNode) -> None:
+        self.node, self.journal = node, node.journal
+        self.rows: dict[str, int] = {}
+        self.gone: set[int] = set()
+        self.names_forgotten, self.refuse_forgotten_days = ForgottenNames(node.store, time.time()), 0.0
+
+    def recover(self) -> None:
+        """Once the server has its users again."""
+        self.rows, rows = self.node.store.users(), len(self.node.server.counts)
+        if len(self.rows) < rows:
+            self.gone = set(range(rows)) - set(self.rows.values())
+
+    def row_of(self, user: str) -> int:
+        """The row of a known user."""
+        row = self.rows.get(user)
+        if row is None:
+            raise NotFound(f"there is no user {user!r}")
+        return row
+
+    def row_of_new(self, user: str) -> int:
+        """The row of a user, who may be new."""
+        row = self.rows.get(user)
+        return self.add(user) if row is None else row
+
+    def add(self, user: str) -> int:
+        """The row of a user who was not there before."""
+        row: int = self.journal.do(NewUser())
+        self.rows[user] = row
+        self.journal.changes.add_user(row, user)
+        return row
+
+    def expect(self, user: str) -> int:
+        """The row of a user for whom an import brings something, before that is looked at."""
+        gone, now = self.names_forgotten.find(user), time.time()
+        if gone is not None and gone.refused_until > now:
+            days = (gone.refused_until - now) / DAY
+            raise WasForgotten(
+                f"user {user!r} was forgotten; imports are refused for another {days:.1f} days "
+                "(refuse_forgotten_days)"
+            )
+        return self.row_of_new(user)
+
+    def forget(self, user: str) -> Forgotten:
+        """Remove all that is stored of a user; a name that returns is a new account.
+
+        A snapshot replaces the log, in which the user's observations are; until it is whole the journal
+        is `erasing`.
+        """
+        row, node = self.row_of(user), self.node
+        observations = int(node.server.counts[row])
+        released = self.journal.do(Forget(row))
+        del self.rows[user]
+        self.gone.add(row)
+        ledger, days = node.books.ledger, self.refuse_forgotten_days
+        until = time.time() + DAY * days if days > 0.0 else 0.0
+        kept = Remembered(until, ledger is not None and ledger.unit == EVENT)
+        self.names_forgotten.add(user, kept, self.journal.changes)
+        node.items.forget(row, self.journal.changes)
+        node.decisions.delete_user(row, self.journal.changes)
+        self.journal.changes.forget_user(row)
+        self.journal.working = False  # the part that was taken last is of no use any more
+        self.journal.save_some()
+        return Forgotten(observations, released)
+
+
 ASSUMED = "assumed"
 """Where a log entry comes from that learns a reward which was declared for none coming."""
 
@@ -512,7 +588,7 @@ class Rewards:
         except ValueError:
             key = b""
         shown = self.node.decisions.find(key)
-        if shown is None or shown.row in self.node.gone:
+        if shown is None or shown.row in self.node.users.gone:
             raise UnknownDecision(f"there is no decision {decision!r}")
         return key, shown
 
@@ -587,12 +663,12 @@ class Rewards:
         so may this one, if the user was forgotten since. The user is there whatever becomes of the
         observation: how many users there are must not follow from what is refused.
         """
-        known, row = self.node.past.find(key), self.expect(user)
-        if known is not None and known[0] not in self.node.gone:
+        known, row = self.node.past.find(key), self.node.users.expect(user)
+        if known is not None and known[0] not in self.node.users.gone:
             if known != (row, reward):
                 raise OtherReward(f"observation {key!r} is known with another user or reward")
             return False
-        gone = self.node.names_forgotten.find(user)
+        gone = self.node.users.names_forgotten.find(user)
         again = gone is not None and gone.never_released
         items, bound = self.node.items, None if item is None else self.node.server.bound(row)
         expected = None if bound is None else items.expected(bound, x)
@@ -601,17 +677,6 @@ class Rewards:
             items.learn(key, row, item, expected, reward)
         self.node.past.add(key, row, reward, item, self.journal.changes, expected)
         return True
-
-    def expect(self, user: str) -> int:
-        """The row of a user for whom an import brings something, before that is looked at."""
-        gone, now = self.node.names_forgotten.find(user), time.time()
-        if gone is not None and gone.refused_until > now:
-            days = (gone.refused_until - now) / DAY
-            raise WasForgotten(
-                f"user {user!r} was forgotten; imports are refused for another {days:.1f} days "
-                "(refuse_forgotten_days)"
-            )
-        return self.node.row_of_new(user)
 
     def _check(self, x: Vector, reward: float) -> None:
         """Refuse what the sensitivity does not cover, before anything is learned from it."""
@@ -627,7 +692,7 @@ class Rewards:
         keys = decisions.open_before(before)
         for key in keys:
             shown = decisions.find(key)
-            if shown is not None and shown.reward is None and shown.row not in self.node.gone:
+            if shown is not None and shown.reward is None and shown.row not in self.node.users.gone:
                 x: Vector = np.frombuffer(shown.features).copy()
                 sent = self.node.books.sent  # what learning itself sends may hold it already
                 self._learn(shown.era, shown.row, x, reward, ASSUMED)
@@ -669,19 +734,8 @@ class Decision:
     index: int
 
 
-@dataclass(frozen=True)
-class Forgotten:
-    """A user is gone with these observations, of which `released` at most had left before."""
-
-    observations: int
-    released: int
-
-
 class LocalNode(Node):
-    """One local server as a state machine: users, decisions, rewards, frames in, changes out.
-
-    `rows` are the users by name; `gone` are rows of users who were forgotten.
-    """
+    """One local server as a state machine: users, decisions, rewards, frames in, changes out."""
 
     sessions: LocalSessions
     cohort: MemberSide | None = None
@@ -710,16 +764,11 @@ class LocalNode(Node):
         self.catalogue = Catalogue(store, family.shape.dim, keep=uniform > 0.0)
         self.items = LearnedItems(self.catalogue, self.decisions, self.past)
         self.sessions, self.rewards = LocalSessions(self), Rewards(self)
-        self.rows: dict[str, int] = {}
-        self.gone: set[int] = set()
-        self.feedbacks = 0
-        self.names_forgotten, self.refuse_forgotten_days = ForgottenNames(store, time.time()), 0.0
+        self.users, self.feedbacks = Users(self), 0
 
     def recover(self) -> None:
         self.books.compare(self.journal.recover(KINDS))
-        self.rows = self.store.users()
-        if len(self.rows) < len(self.server.counts):
-            self.gone = set(range(len(self.server.counts))) - set(self.rows.values())
+        self.users.recover()
         self.sessions.recovered()
 
     @property
@@ -734,13 +783,13 @@ class LocalNode(Node):
 
     def recommend(self, user: str, items: Matrix, ids: Sequence[str], known: bool = False) -> Decision:
         """Somebody arrives, and is shown one of these items; `known`: they are of the catalogue."""
-        self.row_of_new(user)
+        self.users.row_of_new(user)
         return self.choose(user, items, ids, known)
 
     def choose(self, user: str, items: Matrix, ids: Sequence[str], known: bool = False) -> Decision:
         """Choose an item for somebody who has arrived, and remember what was shown to whom."""
         self.family.domain.check_items(items)
-        row = self.rows[user]
+        row = self.users.rows[user]
         bound: Bound | None = None
         offered: Offered | None = None
         if known and self.items.on:
@@ -760,12 +809,7 @@ class LocalNode(Node):
 
     def bound(self, user: str) -> Bound:
         """What items are scored with for this user, who has arrived and may be forgotten since."""
-        return self.server.bound(self.row_of_new(user))
-
-    def row_of_new(self, user: str) -> int:
-        """The row of a user, who may be new."""
-        row = self.rows.get(user)
-        return self.add_user(user) if row is None else row
+        return self.server.bound(self.users.row_of_new(user))
 
     def show(
         self,
@@ -781,7 +825,7 @@ class LocalNode(Node):
         `key` is given where the choice has followed from it, with what was `offered`. An item of the
         catalogue comes with the `bound` by which it was scored.
         """
-        row = self.row_of_new(user)
+        row = self.users.row_of_new(user)
         key = self.decisions.new_key(user) if key is None else key
         told = None if bound is None else self.items.expected(bound, features)
         shown = Shown(row, features.tobytes(), era=self.sessions.era, expected=told)
@@ -798,13 +842,6 @@ class LocalNode(Node):
     def delete_item(self, key: str) -> None:
         if not self.catalogue.delete(key, self.journal.changes):
             raise NotFound(f"there is no item {key!r}")
-
-    def add_user(self, user: str) -> int:
-        """The row of a user who was not there before."""
-        row: int = self.journal.do(NewUser())
-        self.rows[user] = row
-        self.journal.changes.add_user(row, user)
-        return row
 
     def receive(self, sender: str, data: bytes) -> None:
         """A frame of the global server; a number that was applied only gets its receipt again."""
@@ -850,28 +887,6 @@ class LocalNode(Node):
     def by_user(self) -> tuple[str, ...]:
         return self.server.by_user
 
-    def forget_user(self, user: str) -> Forgotten:
-        """Remove all that is stored of a user; a name that returns is a new account.
-
-        A snapshot replaces the log, in which the user's observations are; until it is whole the journal
-        is `erasing`.
-        """
-        row = self.row_of(user)
-        observations = int(self.server.counts[row])
-        released = self.journal.do(Forget(row))
-        del self.rows[user]
-        self.gone.add(row)
-        ledger, days = self.books.ledger, self.refuse_forgotten_days
-        until = time.time() + DAY * days if days > 0.0 else 0.0
-        kept = Remembered(until, ledger is not None and ledger.unit == EVENT)
-        self.names_forgotten.add(user, kept, self.journal.changes)
-        self.items.forget(row, self.journal.changes)
-        self.decisions.delete_user(row, self.journal.changes)
-        self.journal.changes.forget_user(row)
-        self.journal.working = False  # the part that was taken last is of no use any more
-        self.journal.save_some()
-        return Forgotten(observations, released)
-
     @property
     def busy(self) -> bool:
         return self.server.busy
@@ -886,20 +901,14 @@ class LocalNode(Node):
         part: Work = self.journal.do(Part())
         return part
 
-    def row_of(self, user: str) -> int:
-        """The row of a known user."""
-        row = self.rows.get(user)
-        if row is None:
-            raise NotFound(f"there is no user {user!r}")
-        return row
-
     def overview(self) -> list[LocalOverview]:
         """The clusters, without the rows of forgotten users, which stay empty."""
         clusters = self.server.overview()
-        if not self.gone:
+        if not self.users.gone:
             return clusters
-        gone = np.bincount(self.server.served_by[list(self.gone)], minlength=len(clusters)).tolist()
-        return [replace(one, users=one.users - n) for one, n in zip(clusters, gone, strict=True)]
+        gone = np.bincount(self.server.cluster_of_user[list(self.users.gone)], minlength=len(clusters))
+        left = zip(clusters, gone.tolist(), strict=True)
+        return [replace(one, users=one.users - n) for one, n in left]
 
     def forget(self, before: float) -> bool:
         """Drop some decisions made before a time; False if there are none. Feedback is unknown then."""
@@ -909,7 +918,7 @@ class LocalNode(Node):
     @property
     def exhausted(self) -> bool:
         """Nothing more may leave: the budget has refused it, or all releases of the period are used."""
-        outlook = self.server.outlook
+        outlook = self.server.status().outlook
         return self.books.exhausted or outlook.used == outlook.releases
 
     def take(self) -> Changes:
@@ -928,6 +937,6 @@ class LocalNode(Node):
     def summary(self) -> dict[str, Any]:
         """Numbers for people: counts that must agree, and the channel."""
         own = int(self.server.counts.sum())
-        return {"users": len(self.rows), "observations": own, "feedbacks": self.feedbacks} | (
+        return {"users": len(self.users.rows), "observations": own, "feedbacks": self.feedbacks} | (
             self.sessions.channel.counters() | {"entry": self.journal.entry}
         )

@@ -178,7 +178,7 @@ def node_with_noise(
             node.recover()
         if learns_items(getattr(family, "constants", None)):
             node.items.start()
-        node.refuse_forgotten_days = settings.refuse_forgotten_days
+        node.users.refuse_forgotten_days = settings.refuse_forgotten_days
         store.note(REFUSE_DAYS, json.dumps(settings.refuse_forgotten_days))
         remember(store, settings.model)
         return node
@@ -315,7 +315,7 @@ def forget_user(store: Path, user: str) -> tuple[Forgotten, Ledger | None, bool]
     """
     node = local_node(settings_of(store), create=False)
     try:
-        gone = node.forget_user(user)
+        gone = node.users.forget(user)
         node.commit()
         return gone, node.books.ledger, node.store.erased
     finally:

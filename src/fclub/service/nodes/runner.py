@@ -329,7 +329,7 @@ class Deadline:
             server = self.node.server
             if not server.missing or server.phase != phase:
                 phase, since = server.phase, time.monotonic()
-            elif time.monotonic() - since >= self.seconds or not self.node.missing:
+            elif time.monotonic() - since >= self.seconds or not self.node.members.missing:
                 absent = [self.node.names[number] for number in sorted(server.missing)]
                 self.runner.monitor.event("phase closed", phase=phase, absent=absent)
                 self.node.close_phase()
