@@ -120,18 +120,22 @@ def test_the_constant_feature_is_checked(tmp_path: Path) -> None:
         assert put(client, {"id": "a", "features": [0.5, 0.5]}).status_code == 200
 
 
-def test_items_by_id_are_as_good_as_with_their_features(shop: Client) -> None:
-    items = stock(8)
-    shop.put_items(items)
-    for t in range(30):
-        own = shop.recommend("ann", items)
-        known = shop.recommend("ann", list(items), exclude_seen=False)
-        every = shop.recommend("ann", exclude_seen=False)
-        assert own.item == known.item == every.item
-        assert (own.index, known.index) == (int(own.item[5:]),) * 2
-        shop.feedback(own.decision, float(t % 2))
-        few = ["item-3", "item-5"]
-        assert shop.recommend("ann", few, exclude_seen=False).item in few
+@pytest.mark.parametrize("effects", [False, True])
+def test_items_by_id_are_as_good_as_with_their_features(tmp_path: Path, effects: bool) -> None:
+    """Only items of the catalogue have effects of their own."""
+    items, model = stock(8), Model(dim=DIM, parameters={"item_effects": effects})
+    served, _ = local_app(local_settings(tmp_path, model=model))
+    with serving(served) as client, Client(str(client.base_url), TOKEN) as shop:
+        shop.put_items(items)
+        for t in range(30):
+            own = shop.recommend("ann", items)
+            known = shop.recommend("ann", list(items), exclude_seen=False)
+            assert known.item == shop.recommend("ann", exclude_seen=False).item
+            assert effects or own.item == known.item
+            assert (own.index, known.index) == (int(own.item[5:]), int(known.item[5:]))
+            shop.feedback(own.decision, float(t % 2))
+            few = ["item-3", "item-5"]
+            assert shop.recommend("ann", few, exclude_seen=False).item in few
 
 
 def test_several_answers_are_the_best_and_each_takes_a_reward(shop: Client) -> None:

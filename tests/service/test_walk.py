@@ -55,7 +55,7 @@ def visit(client: httpx.Client, seed: int) -> None:
     assert told.json() == {"counted": True}
 
 
-@pytest.mark.parametrize(("policy", "most"), [("cdp-fclub-plus", 27), ("fclub-dc", 28)])
+@pytest.mark.parametrize(("policy", "most"), [("cdp-fclub-plus", 28), ("fclub-dc", 29)])
 def test_a_visit_runs_through_few_files(policy: str, most: int, tmp_path: Path) -> None:
     """The local server carries its own global one; `fclub-dc` uploads at nearly every visit."""
     app, runner = local_app(local_settings(tmp_path, model=Model(dim=4, policy=policy)))

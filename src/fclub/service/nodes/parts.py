@@ -211,7 +211,8 @@ def identity_of(settings: LocalSettings) -> Identity:
     found = read_identity(Path(settings.secure.identity))
     if found.name != settings.name:
         raise InvalidSetting(
-            f"secure.identity: expected that of {settings.name}, got that of {found.name}", found.name
+            f"secure.identity: expected the key of {settings.name}, got that of {found.name}",
+            found.name,
         )
     return found
 
