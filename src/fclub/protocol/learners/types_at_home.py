@@ -66,7 +66,8 @@ class TypesAtHome:
 
     @property
     def counts(self) -> Counts:
-        return self.types.counts
+        """Of what contributions are made of."""
+        return self.population.counts
 
     @property
     def _left(self) -> Packed:

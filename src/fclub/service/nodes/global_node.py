@@ -7,15 +7,20 @@ phase, a merge or answers, is looked at once when all are there; then they are o
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
 
+from fclub.cohorts.hub import Hub, HubRecord
+from fclub.cohorts.members import MemberList
+from fclub.cohorts.plan import CohortPlan
 from fclub.errors import (
     Conflict,
     InvalidFile,
@@ -51,7 +56,7 @@ from fclub.service.link.channel import (
     encode_frame,
 )
 from fclub.service.link.sessions import beginning_of, judge, offer_for, reason_for
-from fclub.service.nodes.cohorts import HubSide
+from fclub.service.nodes.cohorts import RECORD, HubSide
 from fclub.service.nodes.node import Clock, Empty, Entry, Node, RecordedNoise
 from fclub.service.store.store import Changes, Store
 
@@ -687,3 +692,21 @@ class GlobalNode(Node):
             "members": sum(len(group.members) for group in groups),
             "communications": self.communications.as_dict(),
         }
+
+
+PATIENCE = 10.0
+"""Seconds that the global server waits for somebody in a cohort, before it goes on without."""
+
+
+def lead(node: GlobalNode, members: MemberList, plan: CohortPlan) -> None:
+    """Call for secure sums, and add them up."""
+    kept = node.store.get(RECORD)
+    record = msgspec.json.decode(kept, type=HubRecord) if kept else HubRecord()
+    patience = min(PATIENCE, plan.window / 4.0)
+    hub = Hub(members, plan, record, lambda: node.now, os.urandom, patience)
+
+    def summed(slot: int, members: int, share: int, sums: bytes) -> None:
+        node.settle()
+        node.journal.do(Sum(slot, members, share, sums))
+
+    node.cohort = HubSide(node.journal, partial(slots_of, node), hub, lambda: node.now, summed)

@@ -6,16 +6,21 @@ There is no input or output here but reads of the store.
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import msgspec
 import numpy as np
 
+from fclub.cohorts.member import Member, MemberRecord
+from fclub.cohorts.members import Identity, MemberList
+from fclub.cohorts.plan import CohortPlan
 from fclub.core.offers import mix
 from fclub.core.types import Matrix, Vector
 from fclub.errors import (
@@ -51,7 +56,7 @@ from fclub.service.link.channel import (
     decode_frame,
 )
 from fclub.service.link.sessions import beginning_of, reason_for
-from fclub.service.nodes.cohorts import MemberSide
+from fclub.service.nodes.cohorts import RECORD, MemberSide
 from fclub.service.nodes.handshake import (
     AGREED,
     ANOTHER_STORE,
@@ -500,8 +505,8 @@ class Forgotten:
     released: int
 
 
-class Users:
-    """Users by name: `rows` of those who are there, and rows that are `gone` with who was forgotten."""
+class UsersByName:
+    """`rows` of users who are there, by name, and rows that are `gone` with who was forgotten."""
 
     def __init__(self, node: LocalNode) -> None:
         self.node, self.journal = node, node.journal
@@ -764,7 +769,7 @@ class LocalNode(Node):
         self.catalogue = Catalogue(store, family.shape.dim, keep=uniform > 0.0)
         self.items = LearnedItems(self.catalogue, self.decisions, self.past)
         self.sessions, self.rewards = LocalSessions(self), Rewards(self)
-        self.users, self.feedbacks = Users(self), 0
+        self.users, self.feedbacks = UsersByName(self), 0
 
     def recover(self) -> None:
         self.books.compare(self.journal.recover(KINDS))
@@ -928,7 +933,8 @@ class LocalNode(Node):
         return changes
 
     def committed(self, changes: Changes) -> None:
-        self.decisions.committed(changes)
+        if changes.rewards:
+            self.decisions.committed(changes)
         if self.items.waiting or changes.dropped:
             self.items.committed(changes)
         if changes.past:
@@ -940,3 +946,21 @@ class LocalNode(Node):
         return {"users": len(self.users.rows), "observations": own, "feedbacks": self.feedbacks} | (
             self.sessions.channel.counters() | {"entry": self.journal.entry}
         )
+
+
+def join(node: LocalNode, identity: Identity, members: MemberList, plan: CohortPlan) -> None:
+    """Take part in secure sums.
+
+    What an earlier process may have sent is charged, and stored with the first commit.
+    """
+    kept = node.store.get(RECORD)
+    record = msgspec.json.decode(kept, type=MemberRecord) if kept else MemberRecord()
+    member = Member(identity, record, lambda: node.now, os.urandom, node.journal.noise.source)
+
+    def sent(slot: int) -> None:
+        node.journal.do(Sent(slot))
+
+    side = MemberSide(node.name, node.journal, partial(slots_of, node), member, plan.period, sent)
+    for step in (member.begin(), member.accept(members), member.adopt(plan)):
+        side.done(step)
+    node.cohort = side

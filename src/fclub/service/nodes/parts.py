@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import struct
 import time
 from collections.abc import Callable
-from functools import partial
 from hashlib import sha256
 from math import sqrt
 from pathlib import Path
@@ -19,8 +17,6 @@ import msgspec
 import numpy as np
 from numpy.random import SeedSequence
 
-from fclub.cohorts.hub import Hub, HubRecord
-from fclub.cohorts.member import Member, MemberRecord
 from fclub.cohorts.members import Identity, MemberList, read_identity, read_members
 from fclub.cohorts.plan import CohortPlan, plan_from
 from fclub.core.compiling import is_ready, set_ready
@@ -34,11 +30,8 @@ from fclub.protocol.federation import Federation
 from fclub.protocol.interfaces.family import Family, Shape, learns_items
 from fclub.protocol.rows.population import PopulationFamily
 from fclub.service.nodes.binding import SETTINGS, bound_to, remember
-from fclub.service.nodes.cohorts import RECORD, HubSide, MemberSide
-from fclub.service.nodes.global_node import GlobalNode, Membership, Sum
-from fclub.service.nodes.global_node import slots_of as global_slots
-from fclub.service.nodes.local_node import Forgotten, LocalNode, Sent
-from fclub.service.nodes.local_node import slots_of as local_slots
+from fclub.service.nodes.global_node import GlobalNode, Membership, lead
+from fclub.service.nodes.local_node import Forgotten, LocalNode, join
 from fclub.service.nodes.node import Clock, RecordedNoise
 from fclub.service.settings import POLICY, PROMISE, GlobalSettings, LocalSettings, Model
 from fclub.service.store.backup import backup_store, describe
@@ -50,8 +43,6 @@ AnyNode = TypeVar("AnyNode", LocalNode, GlobalNode)
 ENTROPY_BITS = 128
 REFUSE_DAYS = "refuse_forgotten_days"
 PLAN = "plan"
-PATIENCE = 10.0
-"""Seconds that the global server waits for somebody in a cohort, before it goes on without."""
 REHEARSED = 25
 """Visits of a rehearsal: the second phase, from which on types are learned, starts before."""
 DAMAGE = (UNREADABLE, struct.error, msgspec.DecodeError, LookupError, TypeError, ValueError)
@@ -228,43 +219,18 @@ def signers_of(settings: GlobalSettings) -> dict[str, list[str]]:
 
 
 def join_cohorts(node: LocalNode, settings: LocalSettings) -> None:
-    """Take part in secure sums if the plan has them.
-
-    What an earlier process may have sent is charged, and stored with the first commit.
-    """
+    """Take part in secure sums if the plan has them."""
     found = _cohorts(node.family, settings.secure.members)
     if found is None:
         return
-    kept = node.store.get(RECORD)
-    record = msgspec.json.decode(kept, type=MemberRecord) if kept else MemberRecord()
-    source = node.journal.noise.source
-    member = Member(identity_of(settings), record, lambda: node.now, os.urandom, source)
-
-    def sent(slot: int) -> None:
-        node.journal.do(Sent(slot))
-
-    exchange = partial(local_slots, node)
-    side = MemberSide(node.name, node.journal, exchange, member, found[1].period, sent)
-    for step in (member.begin(), member.accept(found[0]), member.adopt(found[1])):
-        side.done(step)
-    node.cohort = side
+    join(node, identity_of(settings), *found)
 
 
 def lead_cohorts(node: GlobalNode, settings: GlobalSettings) -> None:
     """The same at the global server."""
     found = _cohorts(node.family, settings.secure.members)
     if found is not None:
-        kept = node.store.get(RECORD)
-        record = msgspec.json.decode(kept, type=HubRecord) if kept else HubRecord()
-        patience = min(PATIENCE, found[1].window / 4.0)
-        hub = Hub(*found, record, lambda: node.now, os.urandom, patience)
-
-        def summed(slot: int, members: int, share: int, sums: bytes) -> None:
-            node.settle()
-            node.journal.do(Sum(slot, members, share, sums))
-
-        exchange = partial(global_slots, node)
-        node.cohort = HubSide(node.journal, exchange, hub, lambda: node.now, summed)
+        lead(node, *found)
 
 
 def stock(node: LocalNode, settings: LocalSettings) -> None:
