@@ -21,7 +21,7 @@ from tests.attack.sabotage import EVENT, INTERACTIVE, POOLED, USERS, Sabotage
 
 from fclub.attack.pairs import Pair
 from fclub.core.types import Counts, Floats
-from fclub.privacy import library
+from fclub.privacy import noise
 from fclub.privacy.noise import DiscreteNoise, NoiseSource, NoNoise
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.exchanges.slots import SlotsLocal
@@ -233,13 +233,13 @@ def pool_for_all_sources(patch: pytest.MonkeyPatch) -> None:
 
 def _other_program(patch: pytest.MonkeyPatch, change: tuple[str, str]) -> None:
     """Another program is run beside the server, in which this was changed."""
-    source = library.PROGRAM.read_text()
+    source = noise.PROGRAM.read_text()
     assert source.count(change[0]) == 1
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
     program = Path(folder) / "drawing.py"
     program.write_text(source.replace(*change))
-    patch.setattr(library, "PROGRAM", program)
+    patch.setattr(noise, "PROGRAM", program)
 
 
 def program_without_library(patch: pytest.MonkeyPatch) -> None:

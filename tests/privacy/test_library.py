@@ -13,9 +13,8 @@ import pytest
 from fclub.errors import NoiseFailed, PrivacyError
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import LEVELS
-from fclub.privacy.library import PROGRAM, Library, command
 from fclub.privacy.mechanisms import Increments, Slots, Tree
-from fclub.privacy.noise import DiscreteNoise
+from fclub.privacy.noise import PROGRAM, DiscreteNoise, Library, command
 
 WIDE = [(1e9, 286)]
 

@@ -15,8 +15,7 @@ import pytest
 from fclub.client import Observation
 from fclub.errors import InvalidFeatures, InvalidReward, NoiseFailed, WasForgotten
 from fclub.parameters import Parameter
-from fclub.privacy.library import Library
-from fclub.privacy.noise import DiscreteNoise, SeededNoise
+from fclub.privacy.noise import DiscreteNoise, Library, SeededNoise
 from fclub.service.nodes.importing import learn_offline
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import check_store, forget_user, local_node, node_with_noise

@@ -37,7 +37,7 @@ from fclub.attack.scenes import (
 )
 from fclub.core.lattice import Whole
 from fclub.core.types import Floats
-from fclub.privacy import library
+from fclub.privacy import noise
 from fclub.privacy.audit import Finding, Interval
 from fclub.privacy.levels import USER
 from fclub.privacy.noise import DiscreteNoise
@@ -64,7 +64,7 @@ class Witness(DiscreteNoise):
     """
 
     def __init__(self) -> None:
-        super().__init__((sys.executable, "-P", witnessed.__file__, _log(), str(library.PROGRAM)))
+        super().__init__((sys.executable, "-P", witnessed.__file__, _log(), str(noise.PROGRAM)))
         self._begin = Path(_log()).stat().st_size
 
     @property
