@@ -8,7 +8,7 @@ import pytest
 from fclub.config import Privacy, Problem, Protocol
 from fclub.core.paper.ucb import tree_bounds
 from fclub.errors import InvalidSetting
-from fclub.theory import Bound, Theory
+from fclub.theory import Theory, UpperBound
 
 
 def papers(**changes: Any) -> Theory:
@@ -94,9 +94,9 @@ def test_more_privacy_costs_more() -> None:
 
 
 def test_bounds_say_what_they_are() -> None:
-    assert str(Bound(12.0, 100.0)) == "12"
-    assert str(Bound(1e9, 100.0)) == "1e+09 (vacuous)"
-    assert Bound(inf, 100.0).vacuous
+    assert str(UpperBound(12.0, 100.0)) == "12"
+    assert str(UpperBound(1e9, 100.0)) == "1e+09 (vacuous)"
+    assert UpperBound(inf, 100.0).vacuous
 
 
 @pytest.mark.parametrize(

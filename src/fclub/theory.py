@@ -16,7 +16,7 @@ from fclub.core.paper.ucb import NoiseBounds, delay_factor, tree_bounds
 
 
 @dataclass(frozen=True)
-class Bound:
+class UpperBound:
     """A number that something cannot exceed, beside what is possible at all."""
 
     value: float
@@ -98,7 +98,7 @@ class Theory:
         most = max(A, B, C, D, E)
         return DetectionTime(A, B, C, D, E, most, 16 * n * log(self.rounds / alpha) + 4 * n * most)
 
-    def cluster_regret(self, visits: float, alpha: float | None = None) -> Bound:
+    def cluster_regret(self, visits: float, alpha: float | None = None) -> UpperBound:
         """R_j(T_j) of the proposition: regret of one true cluster once the partition is right."""
         alpha = alpha or 1 / self.rounds
         d, L, T = self.problem.dim, self.problem.servers, self.rounds
@@ -107,9 +107,9 @@ class Theory:
         beta = self.protocol.sigma_0 * sqrt(2 * log(8 * self._local_clusters / alpha) + d * log(ratio))
         beta += sqrt(L * noise.rho_max) + sqrt(L) * noise.kappa
         potential = sqrt(d * log(1 + T / (d * noise.rho_min)))
-        return Bound(beta * potential * self.gamma * sqrt(visits), visits)
+        return UpperBound(beta * potential * self.gamma * sqrt(visits), visits)
 
-    def regret(self, visits: Sequence[float] | None = None) -> Bound:
+    def regret(self, visits: Sequence[float] | None = None) -> UpperBound:
         """R(T) of Theorem 1: everything until 2T₀, then the sum of R_j.
 
         `visits` are T_1, …, T_m; by default all clusters are visited equally often, which is the
@@ -117,14 +117,14 @@ class Theory:
         """
         shares = visits or [self.rounds / self.clusters] * self.clusters
         later = sum(self.cluster_regret(share).value for share in shares)
-        return Bound(2 * self.detection_time().rounds + later, self.rounds)
+        return UpperBound(2 * self.detection_time().rounds + later, self.rounds)
 
     @property
     def lower_bound(self) -> float:
         """Ω(√(dmT)) without its constant: no policy can be better on all problems."""
         return sqrt(self.problem.dim * self.clusters * self.rounds)
 
-    def communication(self) -> Bound:
+    def communication(self) -> UpperBound:
         """C(T) of the communication proposition.
 
         Trivially possible are one upload and L−1 downloads a round, and a report and a plan of mL
@@ -135,7 +135,7 @@ class Theory:
         before = self._events(found) * log(found)
         phases = 2 * self._local_clusters * log2(T + 2)
         bound = self._local_clusters * (log(T) + later + before)
-        return Bound(bound, T * self.problem.servers + phases)
+        return UpperBound(bound, T * self.problem.servers + phases)
 
     def _events(self, rounds: float) -> float:
         """Uploads and downloads of a local cluster while its statistics collect `rounds` rounds."""

@@ -25,7 +25,7 @@ REWARDS_ON_THEIR_WAY = 16
 DIARY = "visitors.json"
 
 
-class Chooser(Protocol):
+class RivalPolicy(Protocol):
     """What a rival needs of a policy."""
 
     def recommend(self, user: int, items: Any) -> int: ...
@@ -52,7 +52,7 @@ class Rival:
 
     name: str
     environment: Environment
-    policy: Chooser
+    policy: RivalPolicy
 
     def visit(self) -> Outcome:
         user, items = self.environment.visit()
@@ -84,7 +84,7 @@ class Earned:
 
 
 @dataclass
-class Tally:
+class Earnings:
     """What has happened so far, by policy; `policy` is the federation's."""
 
     policy: str
@@ -124,8 +124,8 @@ class Diary(msgspec.Struct):
     """
 
     setting: dict[str, Any]
-    tally: Tally
-    shares: list[Tally]
+    tally: Earnings
+    shares: list[Earnings]
     compared: bool = True
 
     @staticmethod
@@ -139,7 +139,7 @@ class Diary(msgspec.Struct):
         if known is not None and known.setting == setting:
             return known
         policy = str(setting["policy"])
-        return Diary(setting, Tally(policy), [Tally(policy) for _ in range(servers)], not learned)
+        return Diary(setting, Earnings(policy), [Earnings(policy) for _ in range(servers)], not learned)
 
     def save(self, folder: Path) -> None:
         with write_atomically(folder / DIARY) as file:
@@ -147,7 +147,7 @@ class Diary(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Stage:
+class Venue:
     """Who plays where; an address is a url and a token, `servers` are in the environment's order."""
 
     policy: str
@@ -166,7 +166,7 @@ class Stage:
 
 
 async def visit(
-    stage: Stage, diary: Diary, folder: Path, rate: float, limit: int | None, show: Callable[[], None]
+    stage: Venue, diary: Diary, folder: Path, rate: float, limit: int | None, show: Callable[[], None]
 ) -> None:
     """One visit after the other, at most `rate` a second, until `limit` more or cancellation.
 
@@ -179,7 +179,7 @@ async def visit(
 
 
 async def _visit(
-    stage: Stage, diary: Diary, folder: Path, rate: float, limit: int | None, show: Callable[[], None]
+    stage: Venue, diary: Diary, folder: Path, rate: float, limit: int | None, show: Callable[[], None]
 ) -> None:
     tally, shares = diary.tally, diary.shares
     start, told, before, count = time.monotonic(), 0.0, tally.seconds, 0

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 from fclub.cli.leaderboard import app
 from fclub.errors import InvalidFile
 from fclub.experiments.leaderboard import page, ranks, record, suite
-from fclub.experiments.leaderboard.record import Cell, Record
+from fclub.experiments.leaderboard.record import Cell, LeaderboardRecord
 
 ROOT = Path(__file__).parents[2]
 
 
-def board(**regret: list[float]) -> Record:
+def board(**regret: list[float]) -> LeaderboardRecord:
     """A record of two worlds; in the second all regrets are doubled."""
     seeds = tuple(range(len(next(iter(regret.values())))))
 
@@ -29,7 +29,7 @@ def board(**regret: list[float]) -> Record:
         world: {name.replace("_", "-"): cell(name, v, scale) for name, v in regret.items()}
         for world, scale in (("few", 1.0), ("many", 2.0))
     }
-    return Record(suite.VERSION, suite.digest(), "0.1.0", seeds, (1,), cells)
+    return LeaderboardRecord(suite.VERSION, suite.digest(), "0.1.0", seeds, (1,), cells)
 
 
 BOARD = board(linucb=[100.0, 110.0, 90.0], mine=[50.0, 60.0, 40.0], cdp=[95.0, 120.0, 85.0])

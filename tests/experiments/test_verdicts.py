@@ -12,7 +12,7 @@ from fclub.experiments.report.claims import (
     OPEN,
     PARTLY,
     Claim,
-    Comparison,
+    PairedTest,
     above_zero,
     below,
     exponent,
@@ -86,7 +86,7 @@ def test_holm_on_a_printed_example() -> None:
 
 
 def test_many_comparisons_need_more_evidence() -> None:
-    claim = Claim("f", "here", "x", "1", (Comparison(True, 0.03),))
+    claim = Claim("f", "here", "x", "1", (PairedTest(True, 0.03),))
     assert claim.verdict == HOLDS
     assert [found.verdict for found in settle([claim])] == [HOLDS]
     assert {found.verdict for found in settle([claim] * 2)} == {OPEN}

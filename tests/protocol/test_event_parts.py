@@ -11,7 +11,7 @@ from tests.protocol.alone import DIM, HALF, USERS, Alone
 
 from fclub.errors import CannotReplace
 from fclub.protocol.exchanges import user_streams
-from fclub.protocol.exchanges.user_streams import Digest, Share, Shares
+from fclub.protocol.exchanges.user_streams import Digest, ReleasedUser, Shares
 from fclub.protocol.interfaces import learner
 from fclub.protocol.interfaces.exchange import Beginning
 
@@ -123,7 +123,7 @@ def guest(one: Alone, number: int, servers: int = 1) -> Shares:
     """What a server hears of another one that has released one user."""
     digests = [message for message in one.link.sent if isinstance(message, Digest) and message.news]
     entry = digests[-1].news[0]
-    return Shares(9, servers, (number,), (Share(number, entry.statistics, entry.noise),))
+    return Shares(9, servers, (number,), (ReleasedUser(number, entry.statistics, entry.noise),))
 
 
 @pytest.mark.parametrize("releasing_now", [False, True])

@@ -285,11 +285,11 @@ def test_a_server_that_nobody_knows_is_refused() -> None:
         rounds.TypeNews(3, 0, 1, 0, (0,), (0,), (), b"", b"", b""),
         m.Shares(3, 1, (1234,), ()),
         m.Shares(3, -1, (), ()),
-        m.Shares(3, 1, (77,), (m.Share(77, data(3), 0.0),)),
-        m.Shares(3, 1, (77,), (m.Share(77, data(count=-1), 0.0),)),
-        m.Shares(3, 1, (77,), (m.Share(77, data(), -1.0),)),
-        m.Shares(3, 1, (77,), (m.Share(77, data(), np.nan),)),
-        m.Shares(3, 1, (77,), (m.Share(77, data(), 0.0),)),
+        m.Shares(3, 1, (77,), (m.ReleasedUser(77, data(3), 0.0),)),
+        m.Shares(3, 1, (77,), (m.ReleasedUser(77, data(count=-1), 0.0),)),
+        m.Shares(3, 1, (77,), (m.ReleasedUser(77, data(), -1.0),)),
+        m.Shares(3, 1, (77,), (m.ReleasedUser(77, data(), np.nan),)),
+        m.Shares(3, 1, (77,), (m.ReleasedUser(77, data(), 0.0),)),
     ],
 )
 def test_bad_shares_are_refused_and_change_nothing(message: Message) -> None:

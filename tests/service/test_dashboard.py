@@ -27,7 +27,7 @@ from fclub.policies.registry import make_policy
 from fclub.privacy.noise import DiscreteNoise
 from fclub.privacy.plan import make_plan
 from fclub.protocol.rows.paper import PaperFamily
-from fclub.service.dashboard.recorder import History, compare
+from fclub.service.dashboard.recorder import Samples, compare
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.fleet import Server
 from fclub.service.http.pages import TYPES, read_files
@@ -35,7 +35,7 @@ from fclub.service.monitoring import Monitor
 from fclub.service.nodes.parts import family_of
 from fclub.service.serve import local_app
 from fclub.service.settings import Model
-from fclub.visitors import RandomChoice, Rival, Tally
+from fclub.visitors import Earnings, RandomChoice, Rival
 
 from .conftest import ADMIN_TOKEN, DIM, HEADERS, TOKEN, local_settings, serving, visit
 from .federation import Pump, name_of
@@ -81,7 +81,7 @@ def test_a_new_id_of_the_only_cluster_is_no_change() -> None:
 
 @given(st.lists(st.floats(0.5, 50.0), min_size=1, max_size=300), st.integers(2, 20))
 def test_a_history_is_bounded_and_reaches_back_to_the_start(gaps: list[float], limit: int) -> None:
-    history, times = History(limit), np.cumsum([1000.0, *gaps])
+    history, times = Samples(limit), np.cumsum([1000.0, *gaps])
     for time in times:
         history.add({"t": float(time)})
     kept = [sample["t"] for sample in history.samples]
@@ -89,7 +89,7 @@ def test_a_history_is_bounded_and_reaches_back_to_the_start(gaps: list[float], l
     assert len(kept) <= limit
     assert all(a < b for a, b in pairwise(kept))
     assert times[-1] - kept[-1] <= 2.0 * history.step + max(gaps)
-    assert History.load(history.dump(), limit).samples == history.samples
+    assert Samples.load(history.dump(), limit).samples == history.samples
 
 
 def play(pump: Pump, rounds: int, users: int = 8) -> None:
@@ -345,7 +345,7 @@ def test_rivals_meet_the_same_visits() -> None:
         policy.start(world.problem, world.server_of)
         return Rival(name, world, policy)
 
-    rivals, tally = [rival("one"), rival("other"), rival("random")], Tally("one")
+    rivals, tally = [rival("one"), rival("other"), rival("random")], Earnings("one")
     for _ in range(400):
         tally.add({one.name: one.visit() for one in rivals})
     assert tally.policies["one"] == tally.policies["other"] == tally.earned

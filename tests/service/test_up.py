@@ -25,7 +25,7 @@ from fclub.errors import RequestFailed
 from fclub.privacy.plan import read_plan
 from fclub.service.nodes.parts import check_store, family_of
 from fclub.service.settings import LocalSettings, Model
-from fclub.visitors import Diary, Tally, make_rivals
+from fclub.visitors import Diary, Earnings, make_rivals
 
 from .conftest import TOKEN, fclub, offer, wait_for
 
@@ -45,7 +45,7 @@ def test_up_makes_a_plan_once_for_a_policy_that_needs_one(tmp_path: Path) -> Non
 
 def alone(visits: int) -> dict[str, dict[str, float]]:
     """What the rivals of `up --servers 2 --users 8` earn when nothing interrupts them."""
-    tally = Tally("none")
+    tally = Earnings("none")
     for rival in make_rivals(partial(start_environment, "synthetic", {"users": 8, "servers": 2}, 0), 0):
         for _ in range(visits):
             tally.add({rival.name: rival.visit()})

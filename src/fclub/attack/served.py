@@ -54,7 +54,7 @@ PUBLIC = ("/healthz", "/readyz")
 PRIVATE = ("uptime_seconds",)
 
 
-class AtOnce(Runner):
+class ImmediateRunner(Runner):
     """Stores whatever there is when somebody waits for it; frames stay until they are delivered."""
 
     def __init__(self, node: LocalNode, monitor: Monitor) -> None:
@@ -103,7 +103,7 @@ class Served(Running):
     def __init__(
         self, folder: Path, model: Model, source: NoiseSource | None, exact: bool, late: bool
     ) -> None:
-        self.runner: AtOnce | None = None
+        self.runner: ImmediateRunner | None = None
         self.copied = False
         super().__init__(folder, model, source, exact, late)
 
@@ -117,7 +117,7 @@ class Served(Running):
 
     def _open(self) -> LocalNode:
         node, monitor = super()._open(), Monitor("local")
-        self.runner = AtOnce(node, monitor)
+        self.runner = ImmediateRunner(node, monitor)
         settings = self._settings(NAME, NAME)
         self.service = LocalService(settings, node, self.runner, monitor)
         self.routes = self.service.app()

@@ -17,7 +17,7 @@ from fclub.config import require
 from fclub.errors import UnknownName
 from fclub.experiments.leaderboard.page import COLUMNS, cells_of, write_page
 from fclub.experiments.leaderboard.ranks import ranks
-from fclub.experiments.leaderboard.record import Record, load, merge, play, save
+from fclub.experiments.leaderboard.record import LeaderboardRecord, load, merge, play, save
 from fclub.experiments.leaderboard.suite import BASE, POLICIES, ROUNDS, SEEDS, WORLDS, settings
 from fclub.experiments.run.experiment import Setting, policy_setting
 from fclub.experiments.run.progress import rounds_bar
@@ -67,12 +67,12 @@ def _chosen(names: list[str]) -> dict[str, Setting]:
 
 def _play(
     policies: dict[str, Setting], seeds: tuple[int, ...], jobs: int, keep: Path | None = None
-) -> Record:
+) -> LeaderboardRecord:
     if jobs > 1:
         compile_first(policies, jobs)
     total = ROUNDS * len(WORLDS) * len(seeds) * len(policies)
 
-    def tell(found: Record) -> None:
+    def tell(found: LeaderboardRecord) -> None:
         if keep is not None:
             save(found, keep)
 
@@ -80,7 +80,7 @@ def _play(
         return play(policies, seeds=seeds, jobs=jobs, report=report, tell=tell)
 
 
-def _record(path: Path, names: list[str], seeds: tuple[int, ...], jobs: int) -> Record:
+def _record(path: Path, names: list[str], seeds: tuple[int, ...], jobs: int) -> LeaderboardRecord:
     """Play into a file seed by seed; where the file exists, it gets the rows of the named policies."""
     for name in names:
         if name not in POLICIES:
@@ -92,7 +92,7 @@ def _record(path: Path, names: list[str], seeds: tuple[int, ...], jobs: int) -> 
     return whole
 
 
-def _table(record: Record) -> Table:
+def _table(record: LeaderboardRecord) -> Table:
     title = f"suite {record.suite} ({record.digest}): {len(record.cells)} worlds, "
     table = Table(
         title=f"{title}{len(record.seeds)} seeds, {ROUNDS:,} rounds",

@@ -35,12 +35,12 @@ from fclub.service.fleet import Fleet
 from fclub.service.nodes.parts import family_of, is_warm, warm
 from fclub.service.settings import POLICY, Model
 from fclub.service.store.items_file import shape_of_items
-from fclub.visitors import Diary, Stage, Tally, make_rivals, visit
+from fclub.visitors import Diary, Earnings, Venue, make_rivals, visit
 
 app = typer.Typer(add_completion=False)
 
 
-def _table(tally: Tally) -> Table:
+def _table(tally: Earnings) -> Table:
     table = Table("visitors", "", title="Ctrl-C stops everything")
     table.add_row("visits", f"{tally.visits}")
     for name, earned in tally.policies.items():
@@ -221,7 +221,7 @@ def up(
         diary = Diary.open(home, setting, problem.servers, fleet.learned)
         hub, *local = [(server.url, server.token) for server in fleet.servers]
         rivals = make_rivals(make_twin, seed) if diary.compared else []
-        stage = Stage(policy, environment, rivals, hub, local)
+        stage = Venue(policy, environment, rivals, hub, local)
         with console.status(f"starting {len(fleet.servers)} servers …"):
             stack.enter_context(fleet)
             stage.catch_up(diary.tally.visits)

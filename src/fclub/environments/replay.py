@@ -47,7 +47,7 @@ from fclub.environments.logs import Log
 from fclub.environments.reward_model import RewardModel
 
 
-class Learner(Protocol):
+class ReplayPolicy(Protocol):
     """What replay needs of a policy."""
 
     def start(
@@ -80,7 +80,7 @@ class ReplayResult:
 
 
 def evaluate_replay(
-    policy: Learner,
+    policy: ReplayPolicy,
     log: Log,
     *,
     servers: int = 1,
@@ -125,7 +125,7 @@ def _problem(log: Log, users: int, servers: int) -> Problem:
     return Problem(users, servers, dim, constant, items=count)
 
 
-def walk(policy: Learner, log: Log, accepted: Flags, learn: bool = True) -> Indices:
+def walk(policy: ReplayPolicy, log: Log, accepted: Flags, learn: bool = True) -> Indices:
     """What the policy would have shown in every round; it learns from accepted rounds that fit."""
     chosen = np.zeros(len(log), dtype=np.int64)
     for t, (user, shown, reward) in enumerate(zip(log.users, log.shown, log.rewards, strict=True)):

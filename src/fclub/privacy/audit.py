@@ -129,7 +129,7 @@ class Released(NamedTuple):
     plain: Floats
 
 
-class Claim(NamedTuple):
+class TargetGuarantee(NamedTuple):
     """What a target promises: its total cost and the covariance of the noise in `Released.noised`."""
 
     mu: float
@@ -149,7 +149,7 @@ class Target(Protocol):
     def observations(self) -> int: ...
 
     @property
-    def claim(self) -> Claim: ...
+    def claim(self) -> TargetGuarantee: ...
 
     def expected(self, data: Data) -> Vector:
         """What `noised` would be without noise, up to a constant."""

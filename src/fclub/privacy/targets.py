@@ -11,7 +11,7 @@ import numpy as np
 
 from fclub.core.lattice import STEP, Whole, on_grid, snap, whole
 from fclub.core.types import Counts, Floats, Vector
-from fclub.privacy.audit import Claim, Data, Released
+from fclub.privacy.audit import Data, Released, TargetGuarantee
 from fclub.privacy.calibration import mu_of
 from fclub.privacy.encoding import decode, encode
 from fclub.privacy.mechanisms import Increments, Mechanism, Tree, calibrate
@@ -83,14 +83,14 @@ class StreamTarget:
         return self.schedule[-1]
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> TargetGuarantee:
         """The increments' noise is std·D L z with D the difference of neighbours, entry by entry."""
         k = len(self.schedule)
         cost = self.mechanism.cost(sensitivity(self.domain, self.dim), k)
         growth = np.diff(self.mechanism.factor(k), axis=0, prepend=0.0)
         variances = noised_variances(self.domain, self.dim, self.mechanism.std)
         covariance: Any = np.kron(growth @ growth.T, np.diag(variances))
-        return Claim(cost, covariance)
+        return TargetGuarantee(cost, covariance)
 
     def expected(self, data: Data) -> Vector:
         noised = self._deviations > 0.0

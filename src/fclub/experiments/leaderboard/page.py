@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fclub.experiments.leaderboard.ranks import Rank, in_world, ranks
-from fclub.experiments.leaderboard.record import Cell, Record
+from fclub.experiments.leaderboard.record import Cell, LeaderboardRecord
 from fclub.experiments.leaderboard.suite import BASE, POLICIES, ROUNDS, SEEDS, WORLDS
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _table(columns: list[str], lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def markdown(record: Record) -> str:
+def markdown(record: LeaderboardRecord) -> str:
     """The page; its pictures are `leaderboard-WORLD.svg` in the folder images."""
     known = {
         "suite": record.suite,
@@ -103,7 +103,7 @@ def markdown(record: Record) -> str:
     return "\n".join([*parts, CITE.format(**known)])
 
 
-def _fewer(record: Record) -> str:
+def _fewer(record: LeaderboardRecord) -> str:
     """What the record lacks of the suite, if anything."""
     missing = [name for name in POLICIES if name not in record.policies]
     said = ""
@@ -122,7 +122,7 @@ def _sent(cell: Cell) -> str:
     return f"{cell.messages:,.0f} messages, {_size(cell.bytes)}{spent}"
 
 
-def picture(record: Record, world: str) -> Figure:
+def picture(record: LeaderboardRecord, world: str) -> Figure:
     """A dot and an interval per policy, best on top; regret relative to the base on a log axis."""
     from matplotlib.figure import Figure
 
@@ -155,7 +155,7 @@ def _inside(tick: float, means: list[float]) -> bool:
     return 0.8 * min(means) <= tick <= 1.25 * max(means)
 
 
-def draw(record: Record, folder: Path) -> list[Path]:
+def draw(record: LeaderboardRecord, folder: Path) -> list[Path]:
     """All pictures as SVG; the same record gives the same bytes."""
     import matplotlib
 
@@ -168,7 +168,7 @@ def draw(record: Record, folder: Path) -> list[Path]:
     return files
 
 
-def write_page(record: Record, folder: Path) -> Path:
+def write_page(record: LeaderboardRecord, folder: Path) -> Path:
     """The page and its pictures, for a folder of one's own or for the documentation."""
     draw(record, folder / "images")
     page = folder / "leaderboard.md"

@@ -9,13 +9,13 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fclub.core.types import Floats
-from fclub.experiments.leaderboard.record import Record
+from fclub.experiments.leaderboard.record import LeaderboardRecord
 from fclub.experiments.leaderboard.suite import BASE
 
 COVERAGE = 0.95
 
 
-class Interval(NamedTuple):
+class MeanInterval(NamedTuple):
     """A mean and where it is with probability 95 %; only the mean where there is one seed."""
 
     mean: float
@@ -35,8 +35,8 @@ class Rank(NamedTuple):
 
     place: int
     policy: str
-    relative: Interval
-    behind: Interval | None
+    relative: MeanInterval
+    behind: MeanInterval | None
     messages: float
     bytes: float
     epsilon: float | None
@@ -47,29 +47,29 @@ class Rank(NamedTuple):
         return self.behind is None or self.behind.low > 1.0
 
 
-def interval(logs: Floats) -> Interval:
+def interval(logs: Floats) -> MeanInterval:
     """exp of the mean of logarithms of ratios, one for each seed, and of its limits."""
     mean, n = float(np.mean(logs)), len(logs)
     if n < 2:
-        return Interval(exp(mean), exp(mean), exp(mean))
+        return MeanInterval(exp(mean), exp(mean), exp(mean))
     half = float(stdtrit(n - 1, 0.5 + COVERAGE / 2)) * float(np.std(logs, ddof=1)) / sqrt(n)
-    return Interval(exp(mean), exp(mean - half), exp(mean + half))
+    return MeanInterval(exp(mean), exp(mean - half), exp(mean + half))
 
 
-def logs_of(record: Record, policy: str, world: str) -> Floats:
+def logs_of(record: LeaderboardRecord, policy: str, world: str) -> Floats:
     """log of regret over that of the base, by seed."""
     cells = record.cells[world]
     ratio: Floats = np.log(np.array(cells[policy].regret) / np.array(cells[BASE].regret))
     return ratio
 
 
-def in_world(record: Record, world: str) -> dict[str, Interval]:
+def in_world(record: LeaderboardRecord, world: str) -> dict[str, MeanInterval]:
     """Relative regret in one world, best first."""
     found = {policy: interval(logs_of(record, policy, world)) for policy in record.policies}
     return dict(sorted(found.items(), key=lambda item: item[1].mean))
 
 
-def ranks(record: Record) -> list[Rank]:
+def ranks(record: LeaderboardRecord) -> list[Rank]:
     """All policies, best first."""
     logs = {
         policy: np.mean([logs_of(record, policy, world) for world in record.cells], axis=0)
@@ -97,5 +97,5 @@ def ranks(record: Record) -> list[Rank]:
     return lines
 
 
-def _mean_time(record: Record, policy: str) -> float:
+def _mean_time(record: LeaderboardRecord, policy: str) -> float:
     return float(np.mean([record.cells[world][policy].microseconds for world in record.cells]))

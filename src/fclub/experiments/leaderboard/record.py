@@ -47,7 +47,7 @@ class Cell(msgspec.Struct, frozen=True):
     microseconds: float
 
 
-class Record(msgspec.Struct):
+class LeaderboardRecord(msgspec.Struct):
     """Cells by world and policy, all of the same seeds; `version` is that of fclub."""
 
     suite: str
@@ -100,7 +100,7 @@ def _joined(one: Cell, two: Cell) -> Cell:
     )
 
 
-def extend(record: Record, other: Record) -> Record:
+def extend(record: LeaderboardRecord, other: LeaderboardRecord) -> LeaderboardRecord:
     """The seeds of both; they have the same worlds and policies."""
     cells = {
         world: {name: _joined(cell, other.cells[world][name]) for name, cell in found.items()}
@@ -109,7 +109,7 @@ def extend(record: Record, other: Record) -> Record:
     return msgspec.structs.replace(record, seeds=record.seeds + other.seeds, cells=cells)
 
 
-def merge(record: Record, other: Record) -> Record:
+def merge(record: LeaderboardRecord, other: LeaderboardRecord) -> LeaderboardRecord:
     """The policies of both, with the same worlds and seeds; where both have one, that of `other`."""
     cells = {world: {**found, **other.cells[world]} for world, found in record.cells.items()}
     return msgspec.structs.replace(record, cells=cells)
@@ -122,10 +122,10 @@ def play(
     seeds: tuple[int, ...] = SEEDS,
     jobs: int = 1,
     report: Report | None = None,
-    tell: Callable[[Record], None] | None = None,
-) -> Record:
+    tell: Callable[[LeaderboardRecord], None] | None = None,
+) -> LeaderboardRecord:
     """These policies in the worlds of the suite, seed by seed; `tell` is given what there is so far."""
-    whole: Record | None = None
+    whole: LeaderboardRecord | None = None
     step = experiment(worlds[0], policies, seeds[:1]).rounds * len(policies)
     for place, seed in enumerate(seeds):
         cells: dict[str, dict[str, Cell]] = {}
@@ -141,7 +141,7 @@ def play(
             cells[world] = {label: cell_of(found) for label, (found,) in traces.items()}
             times = next(iter(traces.values()))[0].t
             t = tuple(int(times[k]) for k in _points(times))
-        found = Record(VERSION, digest(), __version__, (seed,), t, cells)
+        found = LeaderboardRecord(VERSION, digest(), __version__, (seed,), t, cells)
         whole = found if whole is None else extend(whole, found)
         if tell is not None:
             tell(whole)
@@ -149,7 +149,7 @@ def play(
     return whole
 
 
-def in_order(record: Record) -> Record:
+def in_order(record: LeaderboardRecord) -> LeaderboardRecord:
     """Policies in the order of the suite, others after them."""
     order = list(POLICIES)
 
@@ -163,15 +163,15 @@ def in_order(record: Record) -> Record:
     return msgspec.structs.replace(record, cells=cells)
 
 
-def save(record: Record, path: Path) -> None:
+def save(record: LeaderboardRecord, path: Path) -> None:
     with write_atomically(path) as file:
         file.write(msgspec.json.format(msgspec.json.encode(in_order(record)), indent=1) + b"\n")
 
 
-def load(path: Path = RECORDED) -> Record:
+def load(path: Path = RECORDED) -> LeaderboardRecord:
     """A record of this version of the suite."""
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=Record)
+        record = msgspec.json.decode(path.read_bytes(), type=LeaderboardRecord)
     except FileNotFoundError:
         raise InvalidFile(f"there is no record {path}; fclub leaderboard --record makes one") from None
     except msgspec.DecodeError as error:

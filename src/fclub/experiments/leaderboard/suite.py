@@ -23,18 +23,18 @@ _SPREAD: dict[str, Parameter] = {"placement": "spread"}
 _MIDDLE: dict[str, Parameter] = {**_SPREAD, "users": 200, "clusters": 5, "servers": 10}
 
 
-class World(msgspec.Struct, frozen=True):
+class NamedWorld(msgspec.Struct, frozen=True):
     """An environment by name, and what is special about it."""
 
     environment: Setting
     meaning: str
 
 
-def _synthetic(meaning: str, parameters: dict[str, Parameter]) -> World:
-    return World(Setting("synthetic", parameters), meaning)
+def _synthetic(meaning: str, parameters: dict[str, Parameter]) -> NamedWorld:
+    return NamedWorld(Setting("synthetic", parameters), meaning)
 
 
-WORLDS: dict[str, World] = {
+WORLDS: dict[str, NamedWorld] = {
     "few": _synthetic("40 users of 4 clusters on 5 servers, 500 visits each", _SPREAD),
     "many": _synthetic(
         "1,000 users of 10 clusters on 10 servers, 20 visits each",

@@ -16,7 +16,7 @@ from fclub.experiments.report.measured import Measured
 from fclub.experiments.report.tables import Cell, Table
 from fclub.experiments.study.figures import PRINTED
 from fclub.protocol.rows.paper import Printed
-from fclub.theory import Bound, Theory
+from fclub.theory import Theory, UpperBound
 
 LOWEST = Style(GREEN, "dot")
 LEAST = 10
@@ -80,7 +80,7 @@ def bounds_lines(measured: Measured) -> tuple[list[Line], list[Line]]:
 
 
 def _lines(
-    measured: Measured, metric: str, t: Counts, bounds: list[Bound], name: str, most: str
+    measured: Measured, metric: str, t: Counts, bounds: list[UpperBound], name: str, most: str
 ) -> list[Line]:
     """A bound is called vacuous if it is so at the last round."""
     x = t.astype(np.float64)

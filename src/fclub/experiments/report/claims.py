@@ -30,7 +30,7 @@ FEWEST = 5
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedTest:
     """A paired comparison over seeds, whose answer is `said` if `p` is small enough.
 
     `p` is two-sided, by Student's t; after `settle`, adjusted for all comparisons of the report.
@@ -44,7 +44,7 @@ class Comparison:
         return self.said if self.p <= LEVEL else None
 
 
-Answer = Comparison | bool | None
+Answer = PairedTest | bool | None
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        plain = [a.answer if isinstance(a, Comparison) else a for a in self.answers]
+        plain = [a.answer if isinstance(a, PairedTest) else a for a in self.answers]
         found = together(plain)
         if found == HOLDS and not self.steady:
             return PARTLY
@@ -75,20 +75,20 @@ class Claim:
 def to_row(claim: Claim) -> dict[str, Any]:
     """JSON-ready; `p` has the adjusted p-value of every comparison."""
     named = {key: getattr(claim, key) for key in ("figure", "where", "claim", "measured", "verdict")}
-    return named | {"p": [a.p for a in claim.answers if isinstance(a, Comparison)]}
+    return named | {"p": [a.p for a in claim.answers if isinstance(a, PairedTest)]}
 
 
-def above_zero(differences: Floats) -> Comparison:
+def above_zero(differences: Floats) -> PairedTest:
     """Whether the mean of paired differences is positive: Student's t with n - 1 degrees of freedom."""
     n, mean = len(differences), float(differences.mean())
     if n < FEWEST or not np.isfinite(mean):
-        return Comparison(mean > 0, 1.0)
+        return PairedTest(mean > 0, 1.0)
     error = float(differences.std(ddof=1)) / sqrt(n)
     t = mean / error if error > 0 else inf if mean != 0 else 0.0
-    return Comparison(mean > 0, float(2 * stdtr(n - 1, -abs(t))))
+    return PairedTest(mean > 0, float(2 * stdtr(n - 1, -abs(t))))
 
 
-def below(first: Curve, second: Curve, factor: float = 1.0) -> Comparison:
+def below(first: Curve, second: Curve, factor: float = 1.0) -> PairedTest:
     """Whether `first` ends below `factor` times `second`."""
     return above_zero(factor * second.last - first.last)
 
@@ -99,11 +99,11 @@ def settle(claims: Sequence[Claim]) -> list[Claim]:
     The i-th smallest of m p-values is multiplied by m - i + 1, and no adjusted one is smaller than the
     one before it. With LEVEL as the limit, the chance of any wrong answer is at most LEVEL.
     """
-    tests = [a for claim in claims for a in claim.answers if isinstance(a, Comparison)]
+    tests = [a for claim in claims for a in claim.answers if isinstance(a, PairedTest)]
     adjusted = iter(holm([test.p for test in tests]))
 
     def adjust(answer: Answer) -> Answer:
-        return replace(answer, p=next(adjusted)) if isinstance(answer, Comparison) else answer
+        return replace(answer, p=next(adjusted)) if isinstance(answer, PairedTest) else answer
 
     return [replace(claim, answers=tuple(map(adjust, claim.answers))) for claim in claims]
 

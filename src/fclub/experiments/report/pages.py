@@ -26,7 +26,7 @@ from fclub.experiments.report.claims import (
     HOLDS,
     LEVEL,
     Claim,
-    Comparison,
+    PairedTest,
     Summary,
     settle,
     sum_up,
@@ -226,7 +226,7 @@ that begin with “ours” are not the paper's. `cdp-fclub-dc` appears with its 
 def findings(study: Study, sections: list[Section]) -> str:
     """Claims first, then every table, then the sizes of the experiments."""
     claims = [claim for section in sections for claim in section.claims]
-    tests = sum(isinstance(answer, Comparison) for claim in claims for answer in claim.answers)
+    tests = sum(isinstance(answer, PairedTest) for claim in claims for answer in claim.answers)
     text = HEAD.format(title=study.title, made=_made(study), level=LEVEL, tests=tests, fewest=FEWEST)
     text += "| claim | verdict | where | example |\n|---|---|---|---|\n"
     for line in sum_up(claims):

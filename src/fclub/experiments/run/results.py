@@ -23,7 +23,7 @@ from fclub.simulation.trace import Trace
 INDEX, EXPERIMENT = "index.jsonl", "experiment.json"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class IndexEntry(msgspec.Struct, frozen=True):
     """A line of the index; `version` is that of the fclub which made the file."""
 
     file: str
@@ -65,14 +65,14 @@ class Results:
         except msgspec.DecodeError as error:
             raise InvalidFile(f"{path} is not an experiment: {error}") from None
 
-    def _read_index(self) -> dict[str, Entry]:
+    def _read_index(self) -> dict[str, IndexEntry]:
         path = self.folder / INDEX
         if not path.exists():
             return {}
         lines = path.read_bytes().split(b"\n")
         whole, torn = lines[:-1], lines[-1]
         try:
-            entries = [msgspec.json.decode(line, type=Entry) for line in whole if line]
+            entries = [msgspec.json.decode(line, type=IndexEntry) for line in whole if line]
         except msgspec.DecodeError as error:
             raise InvalidFile(f"{path} is not an index of results: {error}") from None
         if torn:  # a crash in the middle of a line: that result is done again
@@ -98,7 +98,7 @@ class Results:
         """Write the file, then its line."""
         path = self.folder / task.file
         trace.save(path)
-        entry = Entry(task.file, _digest(path), trace.microseconds_per_round, __version__)
+        entry = IndexEntry(task.file, _digest(path), trace.microseconds_per_round, __version__)
         with (self.folder / INDEX).open("ab") as index:
             index.write(msgspec.json.encode(entry) + b"\n")
             index.flush()

@@ -150,7 +150,7 @@ def read_starts(data: bytes, fresh: Sequence[int], types: int, dim: int) -> Floa
     return starts.reshape(len(fresh), 2, dim)
 
 
-class Stage(StrEnum):
+class RoundStage(StrEnum):
     """What a server does now: nothing, adding users up, or waiting for the answer to its sums."""
 
     IDLE = "idle"
@@ -182,7 +182,7 @@ class RoundsLocal:
     def __init__(self, learner: Types, link: Uplink, clock: GeometricClock | None) -> None:
         self.learner, self.link, self.clock = learner, link, clock
         self.phase = self.step = 0
-        self.stage, self.course, self.owing = Stage.IDLE, Course.ALONE, False
+        self.stage, self.course, self.owing = RoundStage.IDLE, Course.ALONE, False
 
     def visited(self, row: int) -> None:
         """What a single visit brings is never due at once."""
@@ -199,7 +199,7 @@ class RoundsLocal:
 
     def due(self, moment: Moment | None) -> Begin | None:
         """Nothing while users are added up."""
-        if moment is not None or self.clock is None or self.stage is Stage.ADDING:
+        if moment is not None or self.clock is None or self.stage is RoundStage.ADDING:
             return None
         if self.learner.observations < self.clock.next_start or not self.learner.has_begun:
             return None
@@ -212,19 +212,19 @@ class RoundsLocal:
 
     def _phase(self, phase: int) -> Job:
         """What the others have not answered yet is not awaited any more."""
-        unheard = self.stage is Stage.ASKED and self.clock is not None
+        unheard = self.stage is RoundStage.ASKED and self.clock is not None
         asks = Course.ALONE_FIRST if unheard else Course.ASKING
         self.phase, self.course = phase, Course.ALONE if self.paused else asks
         return self._round(0)
 
     def _round(self, step: int) -> Job:
-        self.step, self.stage = step, Stage.ADDING
+        self.step, self.stage = step, RoundStage.ADDING
         return Job(ADDING, len(self.learner.counts))
 
     def finish(self, job: Job) -> Job | None:
         """Ask; who meant to goes on alone if it may not tell anything any more."""
         if self.course is Course.ASKING and not self.paused:
-            self.owing, self.stage = False, Stage.ASKED
+            self.owing, self.stage = False, RoundStage.ASKED
             sums = to_bytes(write_splits(self.learner.splits))
             self.link.to_global(TypeDigest(self.phase, self.step, *self.learner.grouping, sums))
             return None
@@ -244,7 +244,7 @@ class RoundsLocal:
         if self.course is Course.ALONE_FIRST and not self.paused:
             self.course = Course.ASKING
             return self._round(0)
-        self.stage = Stage.IDLE
+        self.stage = RoundStage.IDLE
         return None
 
     def receive(self, message: Message) -> Job | None:
@@ -264,7 +264,11 @@ class RoundsLocal:
         asked, learner = (message.phase, message.step), self.learner
         if asked < (self.phase, self.step):
             return None
-        if self.stage is not Stage.ASKED or asked != (self.phase, self.step) or message.servers < 0:
+        if (
+            self.stage is not RoundStage.ASKED
+            or asked != (self.phase, self.step)
+            or message.servers < 0
+        ):
             raise InvalidMessage(f"sums of others for step {message.step}, which was not asked for")
         grouping = read_grouping(message, learner.rules.types)
         shape = len(message.ids), learner.rules.dim
@@ -286,7 +290,7 @@ class RoundsLocal:
 
     def start_session(self, beginning: Beginning) -> Job | None:
         """Send all sums anew once both sides agree; no answer to an earlier question will come."""
-        self.stage = Stage.IDLE
+        self.stage = RoundStage.IDLE
         self.owing = self.clock is not None and self.learner.observations > 0
         return None if self.paused else self.resume()
 
@@ -294,7 +298,7 @@ class RoundsLocal:
         seen, first = self.learner.observations, FIRST_PHASE * len(self.learner.counts)
         at = max(first, self.clock.next_start) if self.clock else None
         waiting, outlook = max(0, seen - self._told()), Outlook(OBSERVATIONS, seen, at)
-        return Status(waiting, outlook, unanswered=self.stage is Stage.ASKED)
+        return Status(waiting, outlook, unanswered=self.stage is RoundStage.ASKED)
 
     def describe(self, clusters: list[LocalOverview]) -> list[LocalOverview]:
         """Types are the same on all servers."""
@@ -326,7 +330,7 @@ class RoundsLocal:
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.phase, self.step, self.owing = values["phase"], values["step"], values["owing"]
-        self.stage, self.course = Stage(values["stage"]), Course(values["course"])
+        self.stage, self.course = RoundStage(values["stage"]), Course(values["course"])
         if self.clock is not None:
             self.clock.restore(values["clock"])
 

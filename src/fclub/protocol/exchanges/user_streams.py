@@ -97,7 +97,7 @@ class Digest(Message, frozen=True, array_like=True, tag="digest"):
         return self.news
 
 
-class Share(msgspec.Struct, frozen=True, array_like=True):
+class ReleasedUser(msgspec.Struct, frozen=True, array_like=True):
     """What was released of a user of another server."""
 
     number: int
@@ -114,7 +114,7 @@ class Shares(Message, frozen=True, array_like=True, tag="shares"):
     phase: int
     servers: int
     present: tuple[int, ...]
-    news: tuple[Share, ...]
+    news: tuple[ReleasedUser, ...]
 
     def count(self) -> Count:
         return Count(phases=len(self.news))
@@ -425,7 +425,7 @@ class UserStreamGlobal:
                     now[key] = sent[key]
                 else:
                     now[key], self.next_share = self.next_share, self.next_share + 1
-                    news.append(Share(now[key], write_statistics(statistics), noise))
+                    news.append(ReleasedUser(now[key], write_statistics(statistics), noise))
             self._sent[server] = now
             others = {owner for owner, _ in shown} - {server}
             present = tuple(now.values())

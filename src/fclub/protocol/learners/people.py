@@ -33,7 +33,7 @@ class Crowd(NamedTuple):
         return Crowd(part.users.copy(), part.squares.copy())
 
 
-class Types(NamedTuple):
+class UserTypes(NamedTuple):
     """The most probable type of every user."""
 
     labels: Labels
@@ -55,7 +55,7 @@ class People:
         if kept < 1.0:
             self.recent = crowd.users.copy()
         self._recent_room = self.recent
-        self._types = self._types_room = Types(np.zeros(len(crowd.squares), dtype=np.int32))
+        self._types = self._types_room = UserTypes(np.zeros(len(crowd.squares), dtype=np.int32))
         self._number = types
         self._count_all()
 
@@ -180,5 +180,5 @@ class People:
             faded = "recent.counts" in arrays  # else what was kept has not faded yet
             kept = rebuild(self.recent, arrays, "recent.") if faded else self.users.copy()
             self.recent, self._recent_room = with_room(kept)
-        self._types, self._types_room = with_room(Types(arrays["labels"]))
+        self._types, self._types_room = with_room(UserTypes(arrays["labels"]))
         self._count_all()

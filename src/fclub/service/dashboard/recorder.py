@@ -25,14 +25,14 @@ Partition = dict[Member, int]
 """The global cluster of every local cluster."""
 
 
-class Change(NamedTuple):
+class ClusterChange(NamedTuple):
     """`kind` is split, joined, merged or parted; `text` says what happened."""
 
     kind: str
     text: str
 
 
-def compare(old: Partition, new: Partition) -> list[Change]:
+def compare(old: Partition, new: Partition) -> list[ClusterChange]:
     """Splits and joins inside servers, then merges and partings of clusters of different servers.
 
     A local cluster whose users change gets a new id, so the global server sees a split only as a
@@ -48,33 +48,33 @@ def _continued(old: Partition, new: Partition) -> Partition:
     return {alone.get(member[0], member): group for member, group in old.items()}
 
 
-def _inside(old: Partition, new: Partition) -> list[Change]:
+def _inside(old: Partition, new: Partition) -> list[ClusterChange]:
     before = Counter(server for server, _ in old)
     after = Counter(server for server, _ in new)
     changes = []
     for server in sorted(before.keys() | after.keys()):
         a, b = before[server], after[server]
         if a and b > a:
-            changes.append(Change("split", f"{server}: {_count(a)} became {b}"))
+            changes.append(ClusterChange("split", f"{server}: {_count(a)} became {b}"))
         elif b < a:
-            changes.append(Change("joined", f"{server}: {_count(a)} became {b}"))
+            changes.append(ClusterChange("joined", f"{server}: {_count(a)} became {b}"))
     return changes
 
 
-def _between(old: Partition, new: Partition) -> list[Change]:
+def _between(old: Partition, new: Partition) -> list[ClusterChange]:
     changes = []
     for group, members in _groups(new).items():
         together = {old.get(member, member) for member in members}
         if len(members) > 1 and len(together) > 1:
             servers = ", ".join(sorted({server for server, _ in members}))
             text = f"{_count(len(members))} of {servers} share global cluster {group}"
-            changes.append(Change("merged", text))
+            changes.append(ClusterChange("merged", text))
     for members in _groups(old).values():
         kept = [member for member in members if member in new]
         apart = {new[member] for member in kept}
         if len(apart) > 1:
             text = f"{_count(len(kept))} went to {len(apart)} global clusters"
-            changes.append(Change("parted", text))
+            changes.append(ClusterChange("parted", text))
     return changes
 
 
@@ -98,7 +98,7 @@ Sample = dict[str, float]
 """Numbers by name; `t` is when, in seconds since 1970."""
 
 
-class History:
+class Samples:
     """At most `limit` samples. When it is full every second one goes, and the step doubles."""
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -117,7 +117,7 @@ class History:
         return msgspec.json.encode({"step": self.step, "samples": self.samples}).decode()
 
     @classmethod
-    def load(cls, text: str | None, limit: int = LIMIT) -> History:
+    def load(cls, text: str | None, limit: int = LIMIT) -> Samples:
         """What `dump` wrote, or an empty history."""
         history = cls(limit)
         if text is not None:
@@ -139,7 +139,7 @@ class View(Protocol):
 
     page: str
 
-    def changes(self) -> list[Change]: ...
+    def changes(self) -> list[ClusterChange]: ...
 
     def sample(self) -> Sample: ...
 
@@ -154,7 +154,7 @@ class Totals(msgspec.Struct, frozen=True):
     squares: float = 0.0
 
 
-class Visitors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SimulatedVisitors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Simulated visitors tell what several policies have earned on the same visits."""
 
     visits: Annotated[int, Meta(ge=0)]
@@ -166,9 +166,9 @@ class Recorder:
 
     def __init__(self, view: View, runner: Runner, monitor: Monitor) -> None:
         self.view, self.runner, self.monitor = view, runner, monitor
-        self.history = History.load(runner.node.store.get(_KEY))
+        self.history = Samples.load(runner.node.store.get(_KEY))
         self.changes: deque[dict[str, Any]] = deque(maxlen=KEPT_CHANGES)
-        self.visitors: Visitors | None = None
+        self.visitors: SimulatedVisitors | None = None
         self._latest: Sample = {}
         self._frame: bytes | None = None
         self._tick = asyncio.Event()

@@ -14,7 +14,7 @@ from typing import Any
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of, mu_of
 from fclub.privacy.levels import USER
 from fclub.protocol.interfaces.overview import CLUSTER
-from fclub.service.dashboard.recorder import Change, Partition, Sample, compare
+from fclub.service.dashboard.recorder import ClusterChange, Partition, Sample, compare
 from fclub.service.dashboard.words import global_notes, local_notes, next_sending, promise
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode, Peer
@@ -33,7 +33,7 @@ class LocalView:
         self.node, self.model, self.monitor = node, model, monitor
         self._ids = self._told()
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[ClusterChange]:
         """What happened to the clusters since the last call."""
         name, old = self.node.name, self._ids
         self._ids = self._told()
@@ -122,7 +122,7 @@ class GlobalView:
             for owner, cluster in group.members
         }
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[ClusterChange]:
         """What happened to the clusters since the last call."""
         old, self._partition = self._partition, self.partition()
         self._most = max(self._most, len(self._partition))

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from fclub.errors import Forbidden, NotFound, Unauthorized
-from fclub.service.dashboard.recorder import Recorder, Visitors
+from fclub.service.dashboard.recorder import Recorder, SimulatedVisitors
 from fclub.service.http.gate import Gate, header_of
 from fclub.service.http.keys import ADMIN
 
@@ -32,7 +32,7 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 
-_visitors = msgspec.json.Decoder(Visitors)
+_visitors = msgspec.json.Decoder(SimulatedVisitors)
 
 
 def read_files() -> dict[str, bytes]:

@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, server: HttpServer, handshake: Handshake | None = None) -> None:
+    def __init__(self, server: HttpServer, handshake: TlsHandshake | None = None) -> None:
         self.server, self._handshake = server, handshake
         self.gone = False
         self._parser = httptools.HttpRequestParser(self)
@@ -406,7 +406,7 @@ class Connection(asyncio.Protocol):
         self._enqueue(cycle)
 
 
-class Handshake:
+class TlsHandshake:
     """A connection that is not encrypted yet: it counts as any other, from its first packet on."""
 
     def __init__(self, server: HttpServer, accepted: socket.socket) -> None:
@@ -446,7 +446,7 @@ class _Refusal(NamedTuple):
         return True
 
 
-Connected = Connection | Handshake
+Connected = Connection | TlsHandshake
 
 
 class HttpServer:
@@ -492,7 +492,7 @@ class HttpServer:
                 self.monitor.fault(error)
                 await asyncio.sleep(SWEEP_SECONDS)
                 continue
-            handshake = Handshake(self, accepted)
+            handshake = TlsHandshake(self, accepted)
             self.joined(handshake)
             self.begin(handshake.run(context))
 

@@ -18,7 +18,7 @@ CLOCKS_APART = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Pair:
+class KeyPair:
     """A certificate and its private key, as PEM texts."""
 
     certificate: str
@@ -34,13 +34,13 @@ def expiry(certificate: str) -> datetime:
     return x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc
 
 
-def make_authority(name: str) -> Pair:
+def make_authority(name: str) -> KeyPair:
     """A new authority, which has signed itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     return _signed(name, key, None, [], AUTHORITY_DAYS)
 
 
-def issue(authority: Pair, name: str, addresses: list[str] | None = None) -> Pair:
+def issue(authority: KeyPair, name: str, addresses: list[str] | None = None) -> KeyPair:
     """A certificate of `name` for a client, or with addresses for the server that is found there."""
     return _signed(name, ec.generate_private_key(ec.SECP256R1()), authority, addresses or [])
 
@@ -48,10 +48,10 @@ def issue(authority: Pair, name: str, addresses: list[str] | None = None) -> Pai
 def _signed(
     name: str,
     key: ec.EllipticCurvePrivateKey,
-    authority: Pair | None,
+    authority: KeyPair | None,
     addresses: list[str],
     days: float = CERTIFICATE_DAYS,
-) -> Pair:
+) -> KeyPair:
     own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer, signer = own, key
     if authority is not None:
@@ -71,7 +71,7 @@ def _signed(
     )
     for extension, critical in _extensions(key, signer, authority is None, addresses):
         builder = builder.add_extension(extension, critical=critical)
-    return Pair(
+    return KeyPair(
         builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode(),
         key.private_bytes(
             serialization.Encoding.PEM,

@@ -22,7 +22,7 @@ import msgspec
 from fclub.cohorts.members import MemberEntry, MemberList
 from fclub.errors import InvalidFile, InvalidSetting
 from fclub.paths import write_atomically
-from fclub.service.kits.authority import Pair, issue, make_authority
+from fclub.service.kits.authority import KeyPair, issue, make_authority
 from fclub.service.kits.kit import SECRET, Kit, read_kit, to_toml, write_kit
 from fclub.service.link.broker import account_of, accounts
 from fclub.service.link.channel import GLOBAL
@@ -123,8 +123,8 @@ class Folder:
         return self.path / f"{name}.kit"
 
     @property
-    def _authority(self) -> Pair:
-        return Pair(*((self.path / f"ca.{end}").read_text() for end in ("pem", "key")))
+    def _authority(self) -> KeyPair:
+        return KeyPair(*((self.path / f"ca.{end}").read_text() for end in ("pem", "key")))
 
     def new_broker_certificate(self) -> None:
         addresses = sorted({self.charter.address, "localhost", "127.0.0.1"})

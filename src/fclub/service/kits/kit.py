@@ -20,7 +20,7 @@ import msgspec
 from fclub.cohorts.members import MemberList
 from fclub.errors import InvalidFile
 from fclub.paths import write_atomically
-from fclub.service.kits.authority import Pair, expiry
+from fclub.service.kits.authority import KeyPair, expiry
 
 SECRET = 0o600
 
@@ -43,8 +43,8 @@ class Kit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return expiry(self.certificate)
 
     @property
-    def pair(self) -> Pair:
-        return Pair(self.certificate, self.key)
+    def pair(self) -> KeyPair:
+        return KeyPair(self.certificate, self.key)
 
     def settings(self, path: Path) -> dict[str, Any]:
         """Dotted keys of the settings of a server that was given this kit as the file `path`."""

@@ -23,7 +23,7 @@ from nats.errors import Error as NatsError
 
 from fclub.errors import InvalidSetting, NotStored
 from fclub.service.link.channel import GLOBAL
-from fclub.service.link.streams import UP_STREAM, Streams, down_stream
+from fclub.service.link.streams import UP_STREAM, BrokerStreams, down_stream
 from fclub.service.link.wire import Connected, Deliver, end
 from fclub.service.monitoring import Monitor
 from fclub.service.settings import Nats
@@ -101,7 +101,7 @@ class NatsWire:
         replicas: int = 1,
     ) -> None:
         self.name, self.broker, self.monitor = name, broker, monitor
-        self._streams = Streams(monitor, servers or [], replicas)
+        self._streams = BrokerStreams(monitor, servers or [], replicas)
         self._urls = [url.strip() for url in broker.url.split(",")]
         shuffle(self._urls)
         self._failures = self._dials = 0

@@ -47,7 +47,7 @@ def down_stream(name: str) -> str:
     return f"DOWN_{name}"
 
 
-class Streams:
+class BrokerStreams:
     """One from all local servers and one back to each, on `replicas` brokers of a cluster."""
 
     def __init__(self, monitor: Monitor, servers: list[str], replicas: int) -> None:

@@ -141,7 +141,7 @@ def read_books(path: Path) -> Ledger:
     return ledger
 
 
-class Sent(NamedTuple):
+class SentMessage(NamedTuple):
     """One message: its number among all, when it was made, in which session, and what was in it.
 
     `charged` names the streams of the ledger that were entered for it; None where nothing is claimed.
@@ -158,7 +158,7 @@ class Sent(NamedTuple):
     confirmed: bool | None
 
 
-def read_sent(path: Path) -> list[Sent]:
+def read_sent(path: Path) -> list[SentMessage]:
     """All messages of a local server, in their order."""
     if describe(path)["kind"] != "local":
         raise InvalidFile(f"{path} is not the store of a local server: only those release anything")
@@ -177,7 +177,7 @@ def read_sent(path: Path) -> list[Sent]:
     for frame, event in entries:
         charged.setdefault(frame, []).append(json.loads(event)["stream"])
     return [
-        Sent(
+        SentMessage(
             number=number,
             made=made,
             session=session,
@@ -191,7 +191,7 @@ def read_sent(path: Path) -> list[Sent]:
     ]
 
 
-def in_words(sent: Sent) -> str:
+def in_words(sent: SentMessage) -> str:
     """A line for people."""
     holds = (
         f"{sent.observations} observations of {sent.clusters} clusters" if sent.clusters else "no data"

@@ -50,7 +50,7 @@ class Names:
         return name
 
 
-class Shelf:
+class CatalogueHistory:
     """The catalogue as it was at any version that an offer has."""
 
     def __init__(self, store: sqlite3.Connection) -> None:
@@ -76,7 +76,7 @@ class Shelf:
 class _Writer:
     """Writes rounds, and offers before they are first used."""
 
-    def __init__(self, file: TextIO, shelf: Shelf) -> None:
+    def __init__(self, file: TextIO, shelf: CatalogueHistory) -> None:
         self._file, self._shelf = file, shelf
         self.names = Names()
         self._offers: dict[bytes | int, int] = {}
@@ -151,7 +151,7 @@ def export_log(path: Path, log: Path, items: Path) -> Exported:
         try:
             with closing(read_only(path)) as store, first.open("w", encoding="utf-8") as file:
                 store.execute("BEGIN")  # one state of the store, whatever its server does meanwhile
-                writer = _Writer(file, Shelf(store))
+                writer = _Writer(file, CatalogueHistory(store))
                 for stored in store.execute(ROUNDS):
                     writer.write(*stored)
                 (unanswered,) = store.execute(OPEN).fetchone()
