@@ -14,6 +14,7 @@ from fclub.core.lattice import Whole
 from fclub.core.types import Floats
 from fclub.privacy.noise import DiscreteNoise
 from fclub.protocol.exchanges.slots import SlotsLocal
+from fclub.service.nodes import parts
 from fclub.service.nodes.local_node import Rewards
 
 _integers = DiscreteNoise.integers
@@ -87,6 +88,26 @@ def imports_released_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rewards, "_learn", learned)
 
 
+def item_effects_in_contributions(patch: pytest.MonkeyPatch) -> None:
+    """A user is taken to have liked what the effect of the item leaves of its reward."""
+    learn = Rewards._learn
+
+    def learned(self: Any, era: int, row: int, x: Any, reward: float, source: str = "") -> None:
+        offer = self.node.catalogue.offer()
+        same = np.flatnonzero((offer.items == x).all(axis=1) & offer.there)
+        if len(same) and len(offer.effects.counts):
+            effect = float(offer.effects.at(same).effects()[0].mean())
+            reward = min(max(reward - effect, 0.0), 1.0)
+        learn(self, era, row, x, reward, source)
+
+    patch.setattr(Rewards, "_learn", learned)
+
+
+def item_effects_at_interactive(patch: pytest.MonkeyPatch) -> None:
+    """What an item is worth beyond its features says nothing of anybody, somebody thinks."""
+    patch.setattr(parts, "learns_items", lambda constants: True)
+
+
 FORESEEN: list[tuple[Sabotage, Pair]] = [
     (a_seed_of_32_bits, USERS),
     (a_seed_of_32_bits, POOLED),
@@ -96,5 +117,7 @@ FORESEEN: list[tuple[Sabotage, Pair]] = [
     (slots_that_wait_for_rewards, USERS),
     (popularity_in_contributions, USERS),
     (popularity_in_contributions, INTERACTIVE),
+    (item_effects_in_contributions, USERS),
+    (item_effects_at_interactive, INTERACTIVE),
 ]
 """To be found by generated histories."""

@@ -72,29 +72,32 @@ class Request:
 class Visits:
     """Users take turns: each is shown one item, and answers at once.
 
-    Seeds 0 and 1 are extremes; with the last all requests are refused.
+    Seeds 0 and 1 are extremes; with the last all requests are refused. Items that are `known` are those
+    of the catalogue, which have effects.
     """
 
     count: int
     seed: int
     other: int
+    known: bool = False
 
     def requests(self) -> Iterator[Request]:
         for visit in range(self.count):
             user = USERS[visit % 3]
-            here, there = (_visit(user, seed, visit) for seed in (self.seed, self.other))
+            here, there = (_visit(user, seed, visit, self.known) for seed in (self.seed, self.other))
             yield Request("post", RECOMMEND, Entry(user, here[0], there[0]))
             yield Request("post", FEEDBACK, Entry(user, here[1], there[1]))
 
 
-def _visit(user: str, seed: int, visit: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def _visit(user: str, seed: int, visit: int, known: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     vector, reward = 0 if seed < REFUSED else VALID, float(seed == 0)
     if 1 < seed < REFUSED:
         rng = np.random.default_rng([seed, visit])
         vector, reward = int(rng.integers(VALID)), float(rng.integers(2))
-    item = {"id": ITEMS[visit % 5], "features": Vec(vector)}
-    told = {"decision": Latest(user, 0), "reward": reward}
-    return {"user": user, "items": [item]}, told
+    told, item = {"decision": Latest(user, 0), "reward": reward}, ITEMS[visit % 5]
+    if known and seed < REFUSED:
+        return {"user": user, "items": [item], "exclude_seen": False}, told
+    return {"user": user, "items": [{"id": item, "features": Vec(vector)}]}, told
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,8 @@ class History:
     `withdrawn`: the target gives no data. `replaced`: it asks for and tells something else. `one
     observation`: its `place`-th entry has another vector and reward. `anything`: all data are others,
     so that only what no noise covers must be equal. Where items are `alike`, all of a request have the
-    features of the first, so that data do not follow from what is chosen.
+    features of the first, and what a user has seen does not matter unless everybody is served `alone`:
+    data do not follow from what is chosen.
     """
 
     steps: tuple[Step, ...]
@@ -150,6 +154,7 @@ class History:
     swap: tuple[Vec, float] = (Vec(0), 0.0)
     alike: bool = True
     by_user: bool = True
+    alone: bool = False
 
     @property
     def factor(self) -> float:
@@ -326,7 +331,11 @@ def histories(draw: st.DrawFn, pair: Pair) -> History:
     alike = pair.unit != USER or (kind != ANYTHING and not pair.own) or draw(st.booleans())
     most = 12 if pair.unit == USER else 30
     visits = st.builds(
-        Visits, st.integers(0, most), st.integers(0, REFUSED - 1), st.integers(0, REFUSED)
+        Visits,
+        st.integers(0, most),
+        st.integers(0, REFUSED - 1),
+        st.integers(0, REFUSED),
+        st.booleans(),
     )
     rounds = draw(st.lists(st.tuples(visits, _steps(pair)), min_size=1, max_size=MOST_ROUNDS))
     steps = [step for both in rounds for step in both]
@@ -339,4 +348,5 @@ def histories(draw: st.DrawFn, pair: Pair) -> History:
         swap=swap,
         alike=alike,
         by_user=pair.unit == USER,
+        alone=pair.own,
     )

@@ -249,9 +249,11 @@ class Running:
 
     def finish(self) -> None:
         """Deliver what was held back, unless its session is over."""
+        effects = [array.tobytes() for array in self.node.catalogue.offer().effects]
         for user, row in self.node.users.rows.items():
             theta, inverse, *numbers = self.node.server.bound(row)
-            self.served[user] = theta.tobytes() + inverse.tobytes() + repr(numbers).encode()
+            told = theta.tobytes() + inverse.tobytes() + repr(numbers).encode()
+            self.served[user] = told + b"".join(effects)
         self.late = False
         for peer, frame in self._waiting:
             with suppress(NotAgreed):

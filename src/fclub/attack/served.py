@@ -300,6 +300,8 @@ class Player:
         elif "id" in body:
             body["id"] = f"{entry.user}-{body['id']}"
         if history.alike:
+            if not history.alone and "user" in body and "reward" not in body:
+                body |= {"exclude_seen": False, "most_per_category": None}
             first = next(_vectors(body), Vec(0))
             body = _with_vector(body, lambda _: first)
         return dict(_with_vector(body, self._vector))
