@@ -43,11 +43,14 @@ OPERATIONS = [
     ("/v1/items", "GET"),
     ("/v1/items/{item}", "GET"),
     ("/v1/items/{item}/similar", "GET"),
+    ("/v1/items/{item}/liked", "GET"),
     ("/v1/popular", "GET"),
+    ("/v1/clusters/liked", "GET"),
     ("/v1/items/{item}", "DELETE"),
     ("/v1/observations", "POST"),
     ("/v1/users/{user}", "GET"),
     ("/v1/users/{user}/data", "GET"),
+    ("/v1/users/{user}/preview", "GET"),
     ("/v1/users/{user}", "DELETE"),
 ]
 """Those with a body or a parameter to vary."""

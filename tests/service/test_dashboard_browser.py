@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from tests.browser import chromium as browser
 
+from fclub import Client
 from fclub.core.paper.federation import GlobalClusters
 from fclub.core.statistics import Statistics
 from fclub.service.http.global_app import GlobalService
@@ -28,9 +29,10 @@ from fclub.service.monitoring import Monitor
 from fclub.service.nodes.parts import global_node
 from fclub.service.nodes.runner import Runner
 from fclub.service.serve import local_app, running
-from fclub.service.settings import GlobalSettings, Model
+from fclub.service.settings import GlobalSettings, Http, Model
 
 from .conftest import ADMIN_TOKEN, DIM, HTTP, TOKEN, local_settings, serving, visit
+from .test_likes import visited
 
 pytestmark = pytest.mark.browser
 
@@ -169,6 +171,26 @@ def test_pages_are_clean(
     assert browser.complaints(driver) == []
     assert browser.hosts(driver) == {"127.0.0.1"}
     assert browser.serious_violations(driver) == []
+
+
+def test_a_user_and_an_item_are_looked_up(driver: Any, tmp_path: Path) -> None:
+    settings = local_settings(tmp_path, model=Model(dim=DIM, policy="fclub-plus"), http=Http())
+    with serving(local_app(settings)[0]) as client:
+        with Client(str(client.base_url), TOKEN) as shop:
+            visited(shop)
+        browser.look_at(driver, f"{client.base_url}/#token={ADMIN_TOKEN}", 390)
+        seen = "return document.querySelectorAll('#{}-rows tr').length"
+        browser.wait_for(driver, seen.format("likes"))
+        assert "item-1" in browser.text_of(driver, "likes-rows")
+        for kind, name, shown in (("user", "u0", 4), ("item", "item-1", 2)):
+            driver.find_element("id", f"{kind}-name").send_keys(name)
+            driver.find_element("css selector", f"#try-{kind} button").click()
+            browser.wait_for(driver, seen.format(kind))
+            assert driver.execute_script(seen.format(kind)) == shown
+            assert name in browser.text_of(driver, f"{kind}-told")
+        assert "Similar: " in browser.text_of(driver, "item-told")
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
+        assert browser.complaints(driver) == []
 
 
 def test_a_term_is_explained_to_the_keyboard(driver: Any, pages: dict[str, str]) -> None:

@@ -197,6 +197,8 @@ def requests(rng: np.random.Generator) -> dict[tuple[str, str], dict[str, Any]]:
         ("DELETE", "/v1/users/{user:path}"): {"url": "/v1/users/u2"},
         ("GET", "/v1/items/{item:path}"): {"url": "/v1/items/item-1"},
         ("GET", "/v1/items/{item:path}/similar"): {"url": "/v1/items/item-1/similar"},
+        ("GET", "/v1/items/{item:path}/liked"): {"url": "/v1/items/item-1/liked"},
+        ("GET", "/v1/users/{user:path}/preview"): {"url": f"/v1/users/{user}/preview"},
         ("DELETE", "/v1/items/{item:path}"): {"url": "/v1/items/item-2"},
         ("GET", "/static/{name}"): {"url": "/static/shell.html"},
     }

@@ -15,7 +15,7 @@ from fclub.privacy.calibration import STRICT_DELTA, epsilon_of, mu_of
 from fclub.privacy.levels import USER
 from fclub.protocol.interfaces.overview import CLUSTER
 from fclub.service.dashboard.recorder import ClusterChange, Partition, Sample, compare
-from fclub.service.dashboard.words import global_notes, local_notes, next_sending, promise
+from fclub.service.dashboard.words import effects_told, global_notes, local_notes, next_sending, promise
 from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import GlobalNode, Peer
 from fclub.service.nodes.local_node import LocalNode
@@ -71,6 +71,7 @@ class LocalView:
             "begun": begun["reason"] if begun and begun["session"] > 1 else None,
             "latency": self.monitor.traffic.route("/v1/recommend").at_most(),
             "clusters": [{"number": k} | asdict(one) for k, one in enumerate(node.overview())],
+            "catalogue": {"items": len(node.catalogue), "told": effects_told(node)},
             "messages": node.books.sent,
             "waiting": status.waiting,
             "privacy": self._privacy(),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fclub.privacy.ledger import Ledger
-from fclub.privacy.levels import USER
+from fclub.privacy.levels import INTERACTIVE, USER
 from fclub.protocol.interfaces import overview
 from fclub.protocol.interfaces.overview import Outlook
 from fclub.service.nodes.global_node import GlobalNode
@@ -57,6 +57,19 @@ def promise(ledger: Ledger) -> dict[str, Any]:
         "level": ledger.level.name,
         "covers": f"It is about {subject} and covers {COVERS[ledger.level.name]}{period}.",
     }
+
+
+def effects_told(node: LocalNode) -> str:
+    """Whether the server learns what single items are worth beyond their features."""
+    ledger = node.books.ledger
+    if node.items.on:
+        return "What each is worth beyond its features is learned from rewards, and stays here."
+    if ledger is not None and ledger.level is INTERACTIVE:
+        return (
+            "At level interactive nothing is learned of single items: what one user likes must not "
+            "show in what others are offered."
+        )
+    return "This policy learns nothing of single items beyond their features."
 
 
 Note = dict[str, Any]

@@ -255,6 +255,83 @@ class PopularItems(msgspec.Struct, frozen=True):
     reward_range: tuple[float, float]
 
 
+class Liked(msgspec.Struct, frozen=True):
+    """An item or a category: the mean reward of a cluster's users, shrunk towards that `of_all` users.
+
+    `observations` is how many rewards of the cluster's users it is of.
+    """
+
+    name: str
+    rate: float
+    of_all: float
+    observations: int
+
+
+class ClusterLikes(msgspec.Struct, frozen=True):
+    """What the users of a local cluster or type like best; `share` is the part of all users it has."""
+
+    cluster: int
+    users: int
+    share: float
+    items: list[Liked]
+    categories: list[Liked]
+
+
+class Likings(msgspec.Struct, frozen=True):
+    """The clusters with most users first, in the unit of rewards."""
+
+    clusters: list[ClusterLikes]
+    reward_range: tuple[float, float]
+
+
+class Opinion(msgspec.Struct, frozen=True):
+    """What the users of a cluster, or all (null), say of an item."""
+
+    cluster: int | None
+    rate: float
+    observations: int
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What an item is worth beyond its features, as far as rewards tell."""
+
+    mean: float
+    deviation: float
+
+
+class ItemOpinions(msgspec.Struct, frozen=True):
+    """An item of the catalogue, what is known of it here, and what is similar to it.
+
+    `effect` is null where none are learned.
+    """
+
+    item: Catalogued
+    effect: Effect | None
+    opinions: list[Opinion]
+    similar: list[SimilarItem]
+    reward_range: tuple[float, float]
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """One of the items that a user would be shown; numbers as in `Ranked`."""
+
+    item: str
+    score: float
+    mean: float
+    deviation: float
+
+
+class Previewed(msgspec.Struct, frozen=True):
+    """What a user would be shown now, best first. Nothing is shown, and no visit counts."""
+
+    user: str
+    cluster: int
+    group: int | None
+    observations: int
+    items: list[Preview]
+    reward_range: tuple[float, float]
+
+
 class ItemDeleted(msgspec.Struct, frozen=True):
     count: int
 
@@ -446,7 +523,13 @@ OPERATIONS: Operations = {
     ),
     ("put", "/v1/items"): Operation(ItemsPut, "Insert or replace items of the catalogue.", PutItems),
     ("get", "/v1/clusters"): Operation(list[ClusterView], "The local clusters."),
+    ("get", "/v1/clusters/liked"): Operation(
+        Likings, "What the clusters like best; not at level `interactive`.", query=("count",)
+    ),
     ("get", "/v1/users/{user}"): Operation(UserView, "One user."),
+    ("get", "/v1/users/{user}/preview"): Operation(
+        Previewed, "What a user would be shown.", query=("count", "category")
+    ),
     ("get", "/v1/users/{user}/data"): Operation(UserData, "All that is stored about one user."),
     ("delete", "/v1/users/{user}"): Operation(
         Forgotten, "Forget a user; a name that returns is a new account."
@@ -457,6 +540,9 @@ OPERATIONS: Operations = {
     ("get", "/v1/items/{item}"): Operation(Catalogued, "An item of the catalogue."),
     ("get", "/v1/items/{item}/similar"): Operation(
         SimilarItems, "Items with similar features.", query=("count", "category")
+    ),
+    ("get", "/v1/items/{item}/liked"): Operation(
+        ItemOpinions, "Who likes an item how much; not at level `interactive`."
     ),
     ("get", "/v1/popular"): Operation(
         PopularItems,

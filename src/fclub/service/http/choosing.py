@@ -21,6 +21,7 @@ from fclub.service.http.ranking import Wishes, estimates, first_of, ranked
 from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings
+from fclub.service.store.attributes import Filter
 from fclub.service.store.catalogue import Offer
 from fclub.service.store.decisions import Offered, Own, Part, Whole, coin_of, encode_offer
 from fclub.service.store.forgotten import DAY
@@ -121,6 +122,30 @@ class Chooser:
             return api.Several(shown, (self.rewards.low, self.rewards.high))
         (one,) = shown
         return api.Recommended(one.decision, one.item, one.index)
+
+    async def preview(self, user: str, count: int, category: str | None) -> list[api.Preview]:
+        """What a known user would be shown of the catalogue, which leaves everything as it is."""
+        row = self.node.row_of(user)
+        wanted = None if category is None else Filter(category=category)
+        entry = api.RecommendRequest(user, count=count, filter=wanted)
+        self._check_size(entry)
+        await self.runner.commit()
+        offer = self._without(self._offer(entry), self._seen(row))
+        bound = self.node.bound(user).copy()
+        found = await self._ranked(offer, bound, count, None)
+        return [
+            api.Preview(offer.ids[place], mean + width, mean, width)
+            for place, mean, width in self._estimated(offer, bound, found)
+        ]
+
+    def _estimated(
+        self, offer: Offer, bound: Bound, found: list[int]
+    ) -> list[tuple[int, float, float]]:
+        """Places with mean and deviation, in the unit of rewards."""
+        places, unit = np.array(found, dtype=np.int64), self.rewards.high - self.rewards.low
+        means, widths = estimates(offer.items[places], bound, offer.effects.at(places))
+        told = map(self.rewards.from_model, means.tolist())
+        return list(zip(found, told, (unit * widths).tolist(), strict=True))
 
     def _seen(self, row: int) -> set[str]:
         """What the user was shown or is reported to have had, unless that may return by now."""
@@ -226,12 +251,9 @@ class Chooser:
             key = self.node.decisions.new_key(user)
             first, found = self._mixed(offer, found, left_out, key)
             found = first_of(found, len(found), wishes or Wishes())
-        rows = offer.items[found]
-        means, widths = estimates(rows, bound, offer.effects.at(np.array(found)))
-        unit, own = self.rewards.high - self.rewards.low, bound if offer.known else None
-        shown = []
-        for place, mean, width in zip(found, means.tolist(), (unit * widths).tolist(), strict=True):
-            item, mean = offer.ids[place], self.rewards.from_model(mean)
+        shown, own = [], bound if offer.known else None
+        for place, mean, width in self._estimated(offer, bound, found):
+            item = offer.ids[place]
             decision = self.node.show(user, item, offer.items[place], *first, bound=own)
             shown.append(api.Ranked(decision, item, place, mean + width, mean, width))
             first = None, None

@@ -68,6 +68,7 @@ class LocalService:
                 route("/v1/observations", "POST", self.observations),
                 *self.shop.routes(),
                 route("/v1/users/{user:path}/data", "GET", self.user),
+                route("/v1/users/{user:path}/preview", "GET", self.user),
                 route("/v1/users/{user:path}", "GET", self.user),
                 route("/v1/users/{user:path}", "DELETE", self.forget),
                 route("/openapi.json", "GET", self.openapi),
@@ -219,17 +220,27 @@ class LocalService:
         value = max(values) if how == "max" else sum(values) if how == "sum" else values[-1]
         return self.rewards.to_model(min(max(value, self.rewards.low), self.rewards.high))
 
-    async def user(self, request: Request) -> api.UserView | api.UserData:
-        """What is known of a user, or with /data at the end what is stored.
+    async def user(self, request: Request) -> api.UserView | api.UserData | api.Previewed:
+        """What is known of a user, with /data at the end what is stored, with /preview what is shown.
 
         A name that itself ends so needs its slash quoted, as %2F.
         """
         name = request.scope["path"].removeprefix("/v1/users/")
-        stored = request.scope["raw_path"].endswith(b"/data")
-        name = name.removesuffix("/data") if stored else name
+        raw = request.scope["raw_path"]
+        ending = next((one for one in ("/data", "/preview") if raw.endswith(one.encode())), "")
+        name = name.removesuffix(ending)
         check_bucket(request.scope, map(bucket_of_user, [name]))
-        if stored:
+        if ending == "/data":
             return await self._data(name)
+        known = self._view(name)
+        if not ending:
+            return known
+        count, category = self.shop.count_of(request), request.query_params.get("category")
+        items = await self.chooser.preview(name, count, category)
+        limits = self.rewards.low, self.rewards.high
+        return api.Previewed(**msgspec.structs.asdict(known), items=items, reward_range=limits)
+
+    def _view(self, name: str) -> api.UserView:
         row = self.node.users.row_of(name)
         cluster = int(self.node.server.cluster_of_user[row])
         count = int(self.node.server.counts[row])

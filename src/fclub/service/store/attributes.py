@@ -174,6 +174,16 @@ class Columns:
         kept._timed = self._timed
         return kept
 
+    def by_category(self, rows: Indices, values: Floats) -> dict[str, Floats]:
+        """Values of these rows, one column for each, added up by category."""
+        lengths = np.diff(self._ends[: self._count + 1])[rows]
+        before = np.cumsum(lengths) - lengths
+        places = np.repeat(self._ends[rows] - before, lengths) + np.arange(lengths.sum())
+        sums = np.zeros((2 * len(self._known), len(values)))
+        np.add.at(sums, self._codes[places], np.repeat(values, lengths, axis=1).T)
+        names = {name: sums[code] for (name, tag), code in self._known.items() if not tag}
+        return {name: found for name, found in names.items() if found.any()}
+
     def categories(self, row: int) -> list[int]:
         """The categories of an item, as numbers."""
         codes: list[int] = self._codes[self._ends[row] : self._ends[row + 1]].tolist()

@@ -29,6 +29,13 @@ export async function follow(show) {
   }
 }
 
+// One answer of a route, beside the stream.
+export async function ask(path) {
+  const headers = { Authorization: `Bearer ${sessionStorage.getItem(KEY)}` };
+  const answer = await fetch(path, { headers, signal: running.signal });
+  return { ok: answer.ok, body: await answer.json() };
+}
+
 function takeTokenFromAddress() {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
   if (!token) return;

@@ -2,6 +2,7 @@
 
 import { chart, rate } from "./chart.js";
 import { follow, samples } from "./live.js";
+import { answerLookUps, showLikes } from "./items.js";
 import { showLearning } from "./learning.js";
 import { count, counts, decimal, drawn, eventEntries, log, part, put, rows, several, showHead, showNotes } from "./show.js";
 import { meter, percent, showPromise } from "./budget.js";
@@ -22,6 +23,7 @@ function show(now) {
   showNotes(connected ? state.notes : [CUT_OFF, ...state.notes]);
   note("begun", state.begun && `The last session with the global server began because ${state.begun}.`);
   showClusters(state.clusters, state.privacy?.unit);
+  showLikes(state.catalogue, state.clusters.some((one) => one.kind === "type") ? "type" : "cluster").catch(() => {});
   showLeft(state);
   showSpeed();
   showLatency(state.latency, sample.requests);
@@ -130,4 +132,5 @@ function bar(id, value, label) {
 }
 
 explainTerms();
+answerLookUps();
 follow(show);
