@@ -65,7 +65,7 @@ def test_a_route_that_is_added_is_searched_too(monkeypatch: pytest.MonkeyPatch) 
 def test_a_history_reads_as_what_was_done() -> None:
     history = History((Visits(5, 0, 1), PutBack()), "withdrawn", "u0")
     assert str(history) == (
-        "of u0: withdrawn; items alike\n  Visits(count=5, seed=0, other=1)\n  PutBack()"
+        "of u0: withdrawn; items alike\n  Visits(count=5, seed=0, other=1, known=False)\n  PutBack()"
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import fclub
 from fclub.core.types import Indices
+from fclub.environments.synthetic import Synthetic
 from fclub.errors import InvalidSetting
 
 ROUNDS = 6000
@@ -24,8 +25,8 @@ def visitors(environment: fclub.Environment, rounds: int = ROUNDS, seed: int = 3
     return found
 
 
-def synthetic(**parameters: Any) -> fclub.Environment:
-    return fclub.make_environment("synthetic", users=30, dim=3, items=2, **parameters)
+def synthetic(**parameters: Any) -> Synthetic:
+    return Synthetic(users=30, dim=3, items=2, **parameters)
 
 
 def deviation(counts: Indices, expected: object) -> float:
@@ -76,7 +77,7 @@ def test_other_laws_change_neither_users_nor_items() -> None:
     for environment in (plain, other):
         environment.expect_rounds(10)
         environment.start(1)
-    np.testing.assert_array_equal(plain.learner.theta(), other.theta)  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(plain.theta, other.theta)
     np.testing.assert_array_equal(plain.visit()[1], other.visit()[1])
 
 

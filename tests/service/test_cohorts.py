@@ -230,7 +230,7 @@ def test_a_secure_plan_needs_an_identity_and_a_list(tmp_path: Path) -> None:
     for given, says in (
         (Secure(), "secure.members"),
         (Secure(members=members), "secure.identity"),
-        (Secure(members=members, identity=other), "expected that of s0, got that of s1"),
+        (Secure(members=members, identity=other), "expected the key of s0, got that of s1"),
     ):
         store = str(tmp_path / "s0.db")
         settings = LocalSettings(model=model, name="s0", store=store, secure=given)

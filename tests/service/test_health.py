@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from fclub.errors import Quarantined
-from fclub.service.dashboard.words import global_notes, local_notes
+from fclub.service.dashboard.words import (
+    global_notes,
+    global_troubles,
+    local_notes,
+    local_troubles,
+)
 from fclub.service.link.broker import LocalBroker
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import Broker, NatsWire
@@ -19,7 +24,7 @@ from fclub.service.monitoring import Monitor
 from fclub.service.nodes.global_node import QUARANTINE_AFTER, UNHEARD_SECONDS, Membership
 from fclub.service.nodes.handshake import AGREED
 from fclub.service.settings import Model
-from fclub.service.store.store import Store
+from fclub.service.store.store import Disk, Store
 
 from .conftest import wait_for
 from .federation import Pump, refuse
@@ -59,15 +64,15 @@ def test_both_ends_know_of_a_quarantine_and_of_its_end(pump: Pump) -> None:
 
 def test_a_server_that_is_not_heard_is_missed(pump: Pump) -> None:
     peer = pump.hub.peers["s0"]
-    pump.hub.members.started = time.time() - 2 * UNHEARD_SECONDS
-    assert pump.hub.members.troubles() == {}
-    peer.seen = None
+    long_ago = time.monotonic() - 2 * UNHEARD_SECONDS
+    peer.since = long_ago
+    assert pump.hub.members.troubles() == {}, "nothing waits for it: it may have nothing to say"
+    peer.seen = False
     assert pump.hub.members.troubles()["s0"].startswith("not heard for 1")
     assert [note["good"] for note in global_notes(pump.hub)] == [False]
-    pump.hub.members.started = time.time()
+    peer.since = time.monotonic()
     assert "since the start from s0" in global_notes(pump.hub)[0]["text"]
-    peer.seen = time.time() - 2 * UNHEARD_SECONDS
-    assert pump.hub.members.troubles() == {}, "nothing waits for it: it may have nothing to say"
+    peer.seen, peer.since = True, long_ago
     peer.channel.send(b"", pump.hub.journal.changes)
     assert pump.hub.members.troubles()["s0"].startswith("not heard for 1")
     pump.hub.members.follow(Membership(["s1", "s0"], suspended=["s0"]))
@@ -123,6 +128,31 @@ def test_a_wrong_password_is_told_with_what_to_do(tmp_path: Path) -> None:
         broker.stop()
 
 
+def test_a_disk_that_gets_full_is_told_before_it_is(
+    pump: Pump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Disk("/", 2 * 10**9, 10**12).nearly_full is None
+    assert Disk("/", 20, 100).nearly_full is None
+    full = Disk("/srv", 2_000_000, 100_000_000)
+    monkeypatch.setattr(Store, "disk", full)
+    told = "the disk at /srv is nearly full"
+    for troubles in (local_troubles(pump.locals["s0"]), global_troubles(pump.hub)):
+        assert told in troubles[0]
+    for notes in (local_notes(pump.locals["s0"], {}), global_notes(pump.hub)):
+        assert any("The disk at /srv" in note["text"] and not note["good"] for note in notes)
+    pump.close()
+
+
+def test_a_budget_that_ends_before_its_plan_is_told(tmp_path: Path) -> None:
+    pump = Pump(tmp_path, Model(policy="cdp-fclub-plus", dim=DIM), 1)
+    node = pump.locals["s0"]
+    assert local_troubles(node) == []
+    assert node.books.ledger is not None
+    node.books.ledger.exhausted = True
+    assert "before the plan ended" in local_troubles(node)[0]
+    pump.close()
+
+
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
     store = Store(tmp_path / "a.db", "global")
     database = sqlite3.connect(tmp_path / "small.db")
@@ -134,6 +164,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
     facts = store.describe(caught.value)
     assert facts["reason"] == "SQLITE_FULL"
     assert facts["store"] == str(tmp_path / "a.db")
-    assert facts["free_bytes"] > 0
+    assert 0 < facts["free_bytes"] < facts["size_bytes"]
+    assert Path(facts["disk"]).is_mount()
     assert store.describe(ValueError("data of a user")) == {}
     store.close()

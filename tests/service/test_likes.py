@@ -46,7 +46,7 @@ def test_what_a_cluster_likes_is_shrunk_towards_what_everybody_likes(tmp_path: P
     assert isinstance(runner.node, LocalNode)
     with serving(app) as client, Client(str(client.base_url), TOKEN) as shop:
         visited(shop)
-        rows = runner.node.rows
+        rows = runner.node.users.rows
         cluster_of = np.array([rows[f"u{k}"] >= 3 for k in range(6)], dtype=np.int64)
         likes = likes_by_cluster(Path(settings.store), cluster_of, [1, 0])
     rates, place = likes.rates(), {name: k for k, name in enumerate(likes.names)}

@@ -59,7 +59,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 
 def model_of(policy: str) -> Model:
-    """Where slots go by the clock, the first is due when a server has begun."""
+    """Where slots go by the clock, one is due soon after a server has begun, whenever that is."""
     told = POLICIES[policy]
     if policy != "user":
         return Model(dim=DIM, **told)
@@ -69,7 +69,7 @@ def model_of(policy: str) -> Model:
         dim=DIM,
         users=5,
         members=1,
-        visits=(1.0, 2.0, 3.0),
+        visits=tuple(float(k) for k in range(1, 41)),
         secure=False,
         start=time.time(),
         seconds_per_visit=5.0,

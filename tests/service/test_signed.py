@@ -115,7 +115,7 @@ def test_a_server_that_cannot_sign_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="fclub identity FILE --name north"):
         local_app(settings(tmp_path))
     write_identity(EAST, tmp_path / "east")
-    with pytest.raises(InvalidSetting, match="expected that of north, got that of east"):
+    with pytest.raises(InvalidSetting, match="expected the key of north, got that of east"):
         local_app(settings(tmp_path, str(tmp_path / "east")))
     (tmp_path / "east").chmod(0o644)
     with pytest.raises(InvalidFile, match="can be read by others"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,10 @@ def test_what_is_not_well_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     waiting, broken = local_notes(node, {"404": 2, "500": 3})
     assert waiting["text"] == "The global server has not answered yet: nothing is released."
     assert broken["text"].startswith("3 requests failed")
-    hub.peers["s1"].seen = None
+    hub.peers["s1"].seen = False
     (silent,) = global_notes(hub)
     assert silent["text"] == "Nothing was heard since the start from s1."
-    hub.peers["s1"].seen = 1.0
+    hub.peers["s1"].seen = True
     hub.peers["s1"].quarantined, hub.peers["s1"].offences = True, 5
     hub.peers["s0"].trouble = "another version"
     texts = [note["text"] for note in global_notes(hub)]
@@ -65,7 +66,8 @@ def test_what_is_not_well_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "POST /v1/servers/s1/release.",
     ]
     alarmed = Outlook(overview.NOTHING, alarm="the population was not told right")
-    monkeypatch.setattr(type(node.server), "outlook", property(lambda server: alarmed))
+    status = replace(node.server.status(), outlook=alarmed)
+    monkeypatch.setattr(type(node.server), "status", lambda server: status)
     assert local_notes(node, {})[-1]["text"] == "The population was not told right."
     assert node.books.ledger is not None
     node.books.ledger.exhausted = True

@@ -136,6 +136,25 @@ class _Totals(Collector):
             yield family
 
 
+CLOCK_SET_SECONDS = 60.0
+
+
+class ClockWatch:
+    """Notices that a clock was set: it has gone on by another time than has passed."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock, self._steady = clock, steady
+        self._apart = clock() - steady()
+
+    def jump(self) -> float:
+        """Seconds by which it was set forth since the last call; 0 where that is a correction."""
+        before, self._apart = self._apart, self._clock() - self._steady()
+        jump = self._apart - before
+        return jump if abs(jump) >= CLOCK_SET_SECONDS else 0.0
+
+
 class Monitor:
     """Counters of one process, in a registry of its own."""
 
@@ -143,7 +162,7 @@ class Monitor:
         self.role, self._clock = role, clock
         self._wire_error: str | None = None
         self._wire_told: dict[str, tuple[float, float, int]] = {}
-        self.started = time.time()
+        self._begun = clock()
         self.registry = CollectorRegistry()
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
@@ -163,6 +182,10 @@ class Monitor:
         self._totals = _Totals()
         self.registry.register(self._totals)
         self.gauge("fclub_build_info", "1, with the version.", 1.0, version=__version__)
+
+    @property
+    def uptime(self) -> float:
+        return self._clock() - self._begun
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)

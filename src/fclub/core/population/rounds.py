@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fclub.core.compiling import compiled, inner
-from fclub.core.items import NO_ITEMS, Shelf, choose_known, learn_item
-from fclub.core.kernels import invert
+from fclub.core.kernels import choose, invert
 from fclub.core.population.model import VARIANCE, Population, PublicModel
 from fclub.core.statistics import Packed, observe
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
@@ -51,8 +50,7 @@ class PopulationRound(NamedTuple):
 
     Server s has the rows `first[s]` to `first[s + 1]`, and `server_of` is the server of a row. By
     server: log `odds` of the public start, its `visits`, and the number of visits at which the odds are
-    `due` again, 0 where each user decides for itself. Where items come again, their effects are learned
-    on the shelf `items`.
+    `due` again, 0 where each user decides for itself.
     """
 
     users: Packed
@@ -66,7 +64,6 @@ class PopulationRound(NamedTuple):
     due: Counts
     exploration: float
     centre: float
-    items: Shelf = NO_ITEMS
 
 
 def prior_of(model: PublicModel, population: Population) -> Prior:
@@ -143,34 +140,22 @@ def evidence_for_start(start: Prior, released: Prior, users: Packed, first: int,
     return total
 
 
-@inner
-def estimate(state: PopulationRound, row: int, mean: Vector, covariance: Matrix) -> None:
-    odds, users = state.odds[state.server_of[row]], state.users
-    own = users.gram[row], users.moment[row]
-    serve(state.start, state.released, odds, *own, mean, covariance)
-
-
 @compiled
 def recommend(state: PopulationRound, user: int, items: Matrix) -> int:
     """argmax of the mean of θᵀx plus `exploration` deviations; no reward is larger than 1."""
     row, d = state.row_of[user], items.shape[1]
     mean, covariance = np.empty(d), np.empty((d, d))
-    estimate(state, row, mean, covariance)
-    told = state.exploration, 1.0 - state.centre
-    return choose_known(state.items, state.server_of[row], items, mean, covariance, *told)
+    own = state.users.gram[row], state.users.moment[row]
+    serve(state.start, state.released, state.odds[state.server_of[row]], *own, mean, covariance)
+    return choose(items, mean, covariance, state.exploration, 1.0 - state.centre)
 
 
 @compiled
 def feedback(state: PopulationRound, user: int, x: Vector, y: float) -> None:
     """Keep the observation; ask the server's users for their evidence where it is due."""
     row = state.row_of[user]
-    server = state.server_of[row]
-    if state.items.table.shape[0] > 0:
-        mean, covariance = np.empty(x.shape[0]), np.empty((x.shape[0], x.shape[0]))
-        estimate(state, row, mean, covariance)
-        learn_item(state.items, server, x, mean, y - state.centre)
     observe(state.users, row, x, y - state.centre)
-    count_visit(state, server)
+    count_visit(state, state.server_of[row])
 
 
 @compiled

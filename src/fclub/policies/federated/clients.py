@@ -83,29 +83,29 @@ def feedback(state: Clients, user: int, x: Vector, y: float) -> None:
     if state.kind == FED:
         shifted = state.models.gram[user].copy()
         add_matrix(shifted, state.gram[user], 1.0)
-        if _logdet(shifted, state.ridge) - state.logdet[user] > state.up:
+        if log_det(shifted, state.ridge) - state.logdet[user] > state.up:
             _upload(state, user)
-            _download(state, user, _logdet(state.server_gram[0], state.ridge))
+            _download(state, user, log_det(state.server_gram[0], state.ridge))
         return
     learn(state.models, user, x, y, state.ridge)
-    growth = _logdet(state.models.gram[user], state.ridge) - state.logdet[user]
+    growth = log_det(state.models.gram[user], state.ridge) - state.logdet[user]
     if state.kind == DIS and state.waiting[user] * growth > state.up:
         for client in range(state.waiting.shape[0]):
             _upload(state, client)
-        logdet = _logdet(state.server_gram[0], state.ridge)
+        logdet = log_det(state.server_gram[0], state.ridge)
         for client in range(state.waiting.shape[0]):
             _download(state, client, logdet)
     if state.kind == ASYNC and growth > state.up:
         _upload(state, user)
         state.logdet[user] += growth
-        logdet = _logdet(state.server_gram[0], state.ridge)
+        logdet = log_det(state.server_gram[0], state.ridge)
         for client in range(state.waiting.shape[0]):
             if logdet - state.logdet[client] > state.down:
                 _download(state, client, logdet)
 
 
 @inner
-def _logdet(gram: Matrix, ridge: float) -> float:
+def log_det(gram: Matrix, ridge: float) -> float:
     """log det(λI + V)."""
     shifted = gram.copy()
     for i in range(gram.shape[0]):

@@ -47,7 +47,6 @@ from fclub.core.kernels import (
     choose,
     dot,
     invert,
-    log_determinant,
     multiply,
     set_matrix,
     set_vector,
@@ -56,6 +55,7 @@ from fclub.core.models import Models, learn, refresh_model
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.parameters import meaning
 from fclub.policies.base import KernelPolicy
+from fclub.policies.federated.clients import log_det
 from fclub.protocol.link import Communications
 
 UPLOADS, DOWNLOADS = 0, 1
@@ -116,19 +116,10 @@ def feedback(state: HetoState, user: int, x: Vector, y: float) -> None:
         return
     if state.played[0] == state.explored:
         _cluster(state)
-    growth = _logdet(state.models.gram[user], state.ridge) - state.logdet[user]
+    growth = log_det(state.models.gram[user], state.ridge) - state.logdet[user]
     if state.waiting[user] * growth > state.threshold:
         _enqueue(state, state.cluster_of[user])
     _serve(state)
-
-
-@inner
-def _logdet(gram: Matrix, ridge: float) -> float:
-    """log det(λI + V)."""
-    shifted = gram.copy()
-    for i in range(gram.shape[0]):
-        shifted[i, i] += ridge
-    return log_determinant(shifted)
 
 
 @inner
@@ -153,7 +144,7 @@ def _serve(state: HetoState) -> None:
             add_matrix(gram, state.gram[client], 1.0)
             add_scaled(moment, state.moment[client], 1.0)
             state.sent[UPLOADS] += 1
-    logdet = _logdet(gram, state.ridge)
+    logdet = log_det(gram, state.ridge)
     for client in range(state.counts.shape[0]):
         if state.cluster_of[client] == cluster:
             models = state.models

@@ -108,8 +108,15 @@ def _split(state: ClubState, start: int) -> None:
     refresh_model(state.clusters, new, state.ridge)
 
 
-def adjacency(graphs: list[UserGraph], rows: Rows) -> tuple[Indices, Indices, Indices]:
-    """Neighbour lists of all users from the graphs of the servers, and where an edge's twin is."""
+def adjacency(
+    rows: Rows, seed: SeedSequence, sparse: bool | None, sparse_clusters: int
+) -> tuple[Indices, Indices, Indices]:
+    """Neighbour lists of all users from a graph for each server, and where an edge's twin is."""
+    sizes = np.diff(rows.first)
+    rngs = [np.random.default_rng(one) for one in seed.spawn(len(sizes))]
+    graphs = [
+        UserGraph(int(n), rng, sparse, sparse_clusters) for n, rng in zip(sizes, rngs, strict=True)
+    ]
     first = np.concatenate([rows.user_of[g.first + rows.first[s]] for s, g in enumerate(graphs)])
     second = np.concatenate([rows.user_of[g.second + rows.first[s]] for s, g in enumerate(graphs)])
     ends, others = np.concatenate([first, second]), np.concatenate([second, first])
@@ -139,12 +146,7 @@ class Club(KernelPolicy[ClubState]):
 
     def _begin(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> ClubState:
         rows = Rows.by_server(server_of, problem.servers)
-        rngs = [np.random.default_rng(s) for s in seed.spawn(problem.servers)]
-        graphs = [
-            UserGraph(int(n), rng, self.sparse, self.sparse_clusters)
-            for n, rng in zip(np.diff(rows.first), rngs, strict=True)
-        ]
-        starts, neighbour, mirror = adjacency(graphs, rows)
+        starts, neighbour, mirror = adjacency(rows, seed, self.sparse, self.sparse_clusters)
         n = problem.users
         return ClubState(
             users=Models.zeros(n, problem.dim, self.ridge),

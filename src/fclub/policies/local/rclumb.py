@@ -27,7 +27,7 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.config import Deletion, Problem, Ridge, Sparse, SparseClusters
-from fclub.core.clustering import UserGraph, number_by_first
+from fclub.core.clustering import number_by_first
 from fclub.core.compiling import compiled, inner
 from fclub.core.kernels import add_matrix, add_scaled, choose, distance, invert, multiply, width
 from fclub.core.models import Models, learn
@@ -130,12 +130,7 @@ class Rclumb(KernelPolicy[RclumbState]):
 
     def _begin(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> RclumbState:
         rows = Rows.by_server(server_of, problem.servers)
-        rngs = [np.random.default_rng(s) for s in seed.spawn(problem.servers)]
-        graphs = [
-            UserGraph(int(n), rng, self.sparse, self.sparse_clusters)
-            for n, rng in zip(np.diff(rows.first), rngs, strict=True)
-        ]
-        starts, neighbour, mirror = adjacency(graphs, rows)
+        starts, neighbour, mirror = adjacency(rows, seed, self.sparse, self.sparse_clusters)
         return RclumbState(
             users=Models.zeros(problem.users, problem.dim, self.ridge),
             starts=starts,

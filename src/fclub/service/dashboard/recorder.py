@@ -104,9 +104,16 @@ class Samples:
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit, self.step = limit, STEP
         self.samples: list[Sample] = []
+        self.last: Sample = {}
 
     def add(self, sample: Sample) -> None:
-        """Keep the sample, unless the last one is too recent for the step."""
+        """Keep the sample, unless the last one is too recent for the step.
+
+        Where the clock was set back, what came before moves with it: time on a chart only goes on.
+        """
+        if self.samples and (ahead := self.samples[-1]["t"] - sample["t"]) > 0.0:
+            self.samples = [{**one, "t": round(one["t"] - ahead, 3)} for one in self.samples]
+        self.last = sample
         if self.samples and sample["t"] - self.samples[-1]["t"] < self.step * (1.0 - JITTER):
             return
         self.samples.append(sample)
@@ -114,7 +121,8 @@ class Samples:
             self.samples, self.step = self.samples[::2], 2.0 * self.step
 
     def dump(self) -> str:
-        return msgspec.json.encode({"step": self.step, "samples": self.samples}).decode()
+        kept = {"step": self.step, "samples": self.samples, "last": self.last}
+        return msgspec.json.encode(kept).decode()
 
     @classmethod
     def load(cls, text: str | None, limit: int = LIMIT) -> Samples:
@@ -123,6 +131,7 @@ class Samples:
         if text is not None:
             saved: dict[str, Any] = msgspec.json.decode(text)
             history.step, history.samples = float(saved["step"]), list(saved["samples"])
+            history.last = saved.get("last", {})
         return history
 
 
@@ -130,6 +139,8 @@ SAVE_EVERY = 30.0
 KEPT_CHANGES = 50
 SHOWN_EVENTS = 20
 _KEY = "history"
+CONTINUED = ("feedback", "reward", "squares")
+"""Numbers of a process that go on in the history where the last process ended."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -167,6 +178,7 @@ class Recorder:
     def __init__(self, view: View, runner: Runner, monitor: Monitor) -> None:
         self.view, self.runner, self.monitor = view, runner, monitor
         self.history = Samples.load(runner.node.store.get(_KEY))
+        self._before = {key: self.history.last.get(key, 0.0) for key in CONTINUED}
         self.changes: deque[dict[str, Any]] = deque(maxlen=KEPT_CHANGES)
         self.visitors: SimulatedVisitors | None = None
         self._latest: Sample = {}
@@ -176,6 +188,7 @@ class Recorder:
     def sample(self) -> Sample:
         """The view's numbers, and those of the visitors."""
         found = {"t": round(time.time(), 3), **self.view.sample()}
+        found |= {key: found[key] + more for key, more in self._before.items() if key in found}
         if self.visitors is not None:
             found["visits"] = self.visitors.visits
             for name, totals in self.visitors.policies.items():
@@ -208,7 +221,7 @@ class Recorder:
             self.save()
 
     def save(self) -> None:
-        """Put the history among the changes that are committed next."""
+        """Put the history, up to now, among the changes that are committed next."""
         self.runner.node.journal.changes.note(_KEY, self.history.dump())
 
     def frame(self) -> bytes:
@@ -217,7 +230,7 @@ class Recorder:
             body = {
                 "sample": self._latest,
                 "state": self.view.state(),
-                "started": self.monitor.started,
+                "uptime": self.monitor.uptime,
                 "connected": self.runner.wire.connected,
                 "changes": list(self.changes),
                 "events": list(self.monitor.recent)[-SHOWN_EVENTS:],

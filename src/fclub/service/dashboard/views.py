@@ -196,7 +196,7 @@ class GlobalView:
         sent = peer.communications
         return {
             "name": name,
-            "seen": peer.seen,
+            "unheard": peer.unheard if peer.seen else None,
             "lag": peer.channel.sent - peer.channel.confirmed,
             "released": self.node.server.released_by(peer.number),
             "messages": sent.messages,

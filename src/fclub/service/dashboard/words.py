@@ -79,17 +79,39 @@ def _note(text: str, good: bool = False) -> Note:
     return {"good": good, "text": text}
 
 
+USED_UP = (
+    "the privacy budget was used up before the plan ended: nothing more is released, users are served "
+    "from their own data and what was learned; GET /v1/privacy says what was spent"
+)
+
+
+def local_troubles(node: LocalNode, unreached: str | None = None) -> list[str]:
+    """What keeps a local server from taking part, each with what can be done."""
+    standing, found = node.sessions.handshake.shown, []
+    if unreached is not None:
+        found.append(unreached)
+    elif standing.state != AGREED:
+        found.append(standing.reason or "the global server has not answered yet")
+    early = (
+        node.books.exhausted
+        and node.server.status().outlook.used != node.server.status().outlook.releases
+    )
+    told = [node.server.status().outlook.alarm, USED_UP if early else None, node.store.disk.nearly_full]
+    return [text for text in (*found, *told) if text]
+
+
+def global_troubles(node: GlobalNode, unreached: str | None = None) -> list[str]:
+    """The same of the global server and all local ones."""
+    named = [f"{name}: {text}" for name, text in node.members.troubles().items()]
+    return [text for text in (unreached, node.store.disk.nearly_full, *named) if text]
+
+
 def local_notes(node: LocalNode, failed: dict[str, int]) -> list[Note]:
     """What is well with a local server, and what is not."""
-    standing, notes = node.sessions.handshake.shown, []
-    if standing.state == AGREED:
-        notes.append(_note("It agrees with the global server on what was sent.", good=True))
-    else:
-        notes.append(_note(_sentence(standing.reason or "the global server has not answered yet")))
-    if node.server.status().outlook.alarm:
-        notes.append(_note(_sentence(node.server.status().outlook.alarm)))
-    if node.books.exhausted:
-        notes.append(_note("The privacy budget is used up: it learns for itself."))
+    notes = [_note(_sentence(text)) for text in local_troubles(node)]
+    if node.sessions.handshake.shown.state == AGREED:
+        agreed = _note("It agrees with the global server on what was sent.", good=True)
+        notes.insert(0, agreed)
     broken = sum(number for status, number in failed.items() if status >= "500")
     if broken:
         notes.append(_note(f"{broken} requests failed inside the server: see its log."))
@@ -98,10 +120,12 @@ def local_notes(node: LocalNode, failed: dict[str, int]) -> list[Note]:
 
 def global_notes(node: GlobalNode) -> list[Note]:
     """What is well with the federation, and what is not."""
-    notes = [_note(f"{name}: {text}.") for name, text in node.members.troubles().items()]
+    full = node.store.disk.nearly_full
+    notes = [_note(_sentence(full))] if full else []
+    notes += [_note(f"{name}: {text}.") for name, text in node.members.troubles().items()]
     named = node.members.troubles()
     awaited = [name for name, peer in node.peers.items() if peer.awaited and name not in named]
-    silent = [name for name in awaited if node.peers[name].seen is None]
+    silent = [name for name in awaited if not node.peers[name].seen]
     if silent:
         notes.append(_note(f"Nothing was heard since the start from {', '.join(silent)}."))
     left = [name for name, peer in node.peers.items() if peer.retired]

@@ -125,7 +125,7 @@ class Chooser:
 
     async def preview(self, user: str, count: int, category: str | None) -> list[api.Preview]:
         """What a known user would be shown of the catalogue, which leaves everything as it is."""
-        row = self.node.row_of(user)
+        row = self.node.users.row_of(user)
         wanted = None if category is None else Filter(category=category)
         entry = api.RecommendRequest(user, count=count, filter=wanted)
         self._check_size(entry)

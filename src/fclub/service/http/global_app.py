@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from starlette.requests import Request
@@ -11,6 +10,7 @@ from starlette.responses import Response
 from fclub.errors import NotFound
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import GlobalView
+from fclub.service.dashboard.words import global_troubles
 from fclub.service.http import global_api as api
 from fclub.service.http.gate import Gate, Routes, json_response
 from fclub.service.http.keys import keys_for
@@ -107,6 +107,8 @@ class GlobalService:
     async def metrics(self, request: Request) -> Response:
         summary, gauge, count = self.node.summary(), self.monitor.gauge, self.monitor.count
         sent = self.node.communications
+        full = float(self.node.store.disk.nearly_full is not None)
+        gauge("fclub_disk_nearly_full", "1 while the store has little room left.", full)
         gauge("fclub_phase", "Number of the current phase.", summary["phase"])
         gauge("fclub_clusters", "Global clusters.", summary["clusters"])
         gauge("fclub_local_clusters", "Local clusters of all servers.", summary["members"])
@@ -125,15 +127,15 @@ class GlobalService:
             gauge("fclub_outbox_frames", "Messages not confirmed.", lag, server=name)
             gauge("fclub_quarantined", "1 in quarantine.", float(peer.quarantined), server=name)
             gauge("fclub_suspended", "1 while suspended.", float(peer.suspended), server=name)
-            unheard = time.time() - (peer.seen or self.node.members.started)
-            gauge("fclub_peer_last_heard_seconds", "Time since its last message.", unheard, server=name)
+            last = peer.unheard
+            gauge("fclub_peer_last_heard_seconds", "Time since its last message.", last, server=name)
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
     async def health(self, request: Request) -> dict[str, Any]:
-        troubles = [] if self.runner.wire.connected else [self.monitor.unreached]
-        troubles += [f"{name}: {text}" for name, text in self.node.members.troubles().items()]
+        unreached = None if self.runner.wire.connected else self.monitor.unreached
+        troubles = global_troubles(self.node, unreached)
         health = {"status": "degraded", "reason": "; ".join(troubles)} if troubles else {"status": "ok"}
-        return health | {"uptime_seconds": round(time.time() - self.monitor.started, 3)}
+        return health | {"uptime_seconds": round(self.monitor.uptime, 3)}
 
     async def ready(self, request: Request) -> Response:
         """Without its broker the global server can do nothing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +13,7 @@ from starlette.routing import Route
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.privacy.levels import USER
 from fclub.protocol.interfaces.overview import NOTHING
-from fclub.service.dashboard.words import NO_PLAN
+from fclub.service.dashboard.words import NO_PLAN, local_troubles
 from fclub.service.http import api
 from fclub.service.http.gate import Gate, json_response
 from fclub.service.monitoring import Monitor
@@ -76,21 +75,25 @@ class LocalStatus:
             gauge("fclub_privacy_epsilon", "ε spent at this δ.", spent.epsilon, delta=delta)
         exhausted = float(self.node.exhausted)
         gauge("fclub_privacy_exhausted", "1 while the budget lets nothing more leave.", exhausted)
+        full = float(self.node.store.disk.nearly_full is not None)
+        gauge("fclub_disk_nearly_full", "1 while the store has little room left.", full)
         alarm = float(bool(self.node.server.status().outlook.alarm))
         gauge("fclub_release_alarm", "1 if what was told does not follow from releases.", alarm)
         self.monitor.count("fclub_observations_total", "Rewards in the store.", self.node.feedbacks)
         return Response(self.monitor.text(), media_type="text/plain; version=0.0.4")
 
     async def health(self, request: Request) -> dict[str, Any]:
-        uptime = round(time.time() - self.monitor.started, 3)
-        exhausted, health = self.node.exhausted, self.node.sessions.handshake.shown.health
-        if not self.runner.wire.connected:
-            health = {"status": "degraded", "reason": self.monitor.unreached}
-        if alarm := self.node.server.status().outlook.alarm:
-            health = {"status": "degraded", "reason": alarm}
+        uptime, exhausted = round(self.monitor.uptime, 3), self.node.exhausted
+        health: dict[str, Any] = {"status": "ok"}
+        if troubles := local_troubles(self.node, self.unreached):
+            health = {"status": "degraded", "reason": "; ".join(troubles)}
         if self.node.server.status().outlook.what == NOTHING:
             health |= {"releases": NO_PLAN}
         return health | {"uptime_seconds": uptime, "privacy_exhausted": exhausted}
+
+    @property
+    def unreached(self) -> str | None:
+        return None if self.runner.wire.connected else self.monitor.unreached
 
     async def ready(self, request: Request) -> Response:
         """Ready unless the store has failed: a local server that is cut off still serves its users."""

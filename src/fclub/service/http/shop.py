@@ -80,7 +80,7 @@ class Shop:
         """By the clusters that users have now, of which those with most users are told apart."""
         users = [one.users for one in self.node.overview()]
         shown = [c for c in np.argsort(users, kind="stable")[::-1].tolist() if users[c]][:CLUSTERS]
-        served_by = np.array(self.node.server.served_by)
+        served_by = np.array(self.node.server.cluster_of_user)
         return lambda: (shown, likes_by_cluster(store, served_by, shown))
 
     def routes(self) -> list[Route]:

@@ -276,7 +276,8 @@ class Peer:
     told_shut: float = -inf
     rejected: dict[str, int] = field(default_factory=dict)
     communications: Communications = field(default_factory=Communications)
-    seen: float | None = None
+    seen: bool = False
+    since: float = field(default_factory=time.monotonic)
 
     @property
     def state(self) -> str:
@@ -287,6 +288,14 @@ class Peer:
     def awaited(self) -> bool:
         """Whether the federation counts on it."""
         return not (self.suspended or self.retired)
+
+    def heard(self) -> None:
+        self.seen, self.since = True, time.monotonic()
+
+    @property
+    def unheard(self) -> float:
+        """Seconds since its last message, or since it is expected; no clock that can be set."""
+        return time.monotonic() - self.since
 
     def count(self, kind: str) -> None:
         """One more frame was left alone."""
@@ -422,7 +431,6 @@ class Members:
         self.peers = {
             name: Peer(Channel(GLOBAL, name), number) for number, name in enumerate(self.names)
         }
-        self.started = time.time()
 
     def recover(self) -> None:
         for name, (offences, quarantined) in json.loads(self.node.store.get("trust") or "{}").items():
@@ -522,10 +530,9 @@ class Members:
             return peer.trouble or restored
         if self.node.cohort is not None and name in self.node.cohort.hub.record.left_out:
             return LEFT_OUT
-        since, waiting = peer.seen or self.started, peer.channel.sent > peer.channel.confirmed
-        unheard = time.time() - since
-        if unheard >= UNHEARD_SECONDS and (peer.seen is None or waiting):
-            return f"not heard for {unheard:.0f} s; look whether it runs and reaches the broker"
+        waiting = peer.channel.sent > peer.channel.confirmed
+        if peer.unheard >= UNHEARD_SECONDS and (waiting or not peer.seen):
+            return f"not heard for {peer.unheard:.0f} s; look whether it runs and reaches the broker"
         return None
 
 
@@ -599,7 +606,7 @@ class GlobalNode(Node):
 
     def _take_in(self, peer: Peer, sender: str, data: bytes) -> None:
         frame = decode_frame(data, sender)
-        peer.seen = time.time()
+        peer.heard()
         match frame:
             case Hello():
                 self.settle()

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from fclub.errors import FclubError, NoiseFailed, NotStored
 from fclub.service.link.channel import bundled, unbundled
 from fclub.service.link.wire import Arrival, Wire, end
-from fclub.service.monitoring import Monitor
+from fclub.service.monitoring import ClockWatch, Monitor
 from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.node import Node, Work
 from fclub.service.nodes.patience import Patience
@@ -234,8 +234,11 @@ class Runner:
     async def _resend_forever(self) -> None:
         """Say again what was not answered; see after a channel that has not moved for a while."""
         patience: dict[str, Patience] = {}
+        watch = ClockWatch()
         while True:
             await asyncio.sleep(self.resend_seconds)
+            if jump := watch.jump():
+                self.monitor.event("the clock was set", logging.WARNING, by_seconds=round(jump))
             if self.node.tick():
                 self._wake.set()
             if not self.wire.connected:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fclub.errors import InvalidFile, NotStored, OtherSettings, OtherStoreVersion
 from fclub.service.store.lock import PRIVATE, Lock
@@ -22,6 +22,9 @@ from fclub.service.store.lock import PRIVATE, Lock
 VERSION = 1
 APPLICATION = int.from_bytes(b"fclu", "big")
 """What SQLite keeps in the head of a file to tell whose it is."""
+
+FULL_PART, FULL_BYTES = 0.05, 1_000_000_000
+"""A disk is nearly full when less than this is free, of it and at all."""
 
 MAGIC = b"SQLite format 3\0"
 UNREADABLE = sqlite3.Error
@@ -195,6 +198,21 @@ def require_version(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
+class Disk(NamedTuple):
+    """`disk` is where it is mounted."""
+
+    disk: str
+    free_bytes: int
+    size_bytes: int
+
+    @property
+    def nearly_full(self) -> str | None:
+        """What to tell people, if it is so; without numbers, which would count what is stored."""
+        if self.free_bytes >= min(FULL_PART * self.size_bytes, FULL_BYTES):
+            return None
+        return f"the disk at {self.disk} is nearly full; make room: a server ends when it cannot store"
+
+
 class Store:
     """The file of one node, which one process at a time may open and only its owner may read.
 
@@ -316,8 +334,15 @@ class Store:
         if not isinstance(error, sqlite3.Error):
             return {}
         code = getattr(error, "sqlite_errorname", "unknown")
-        free = shutil.disk_usage(self.path.resolve().parent).free
-        return {"reason": code, "store": str(self.path), "free_bytes": free}
+        return {"reason": code, "store": str(self.path), **self.disk._asdict()}
+
+    @property
+    def disk(self) -> Disk:
+        """What the store is on."""
+        folder = self.path.resolve().parent
+        place = next(one for one in (folder, *folder.parents) if one.is_mount())
+        usage = shutil.disk_usage(folder)
+        return Disk(str(place), usage.free, usage.total)
 
     def outbox(self, peer: str) -> list[tuple[int, bytes]]:
         """Numbers and frames that the peer has not confirmed, in order."""

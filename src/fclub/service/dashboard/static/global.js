@@ -76,7 +76,7 @@ const hidden = (types) =>
     : "";
 
 const waiting = (servers) =>
-  servers.some((server) => server.messages || server.seen)
+  servers.some((server) => server.messages || server.unheard !== null)
     ? "No server has shared anything yet: their own pages say what they wait for."
     : "No server has been heard yet.";
 
@@ -121,12 +121,11 @@ function showLeft({ servers, privacy, phase }, { reported }) {
   const table = document.getElementById("servers").parentElement;
   table.classList.toggle("paper", phase !== null);
   table.classList.toggle("private", privacy !== null);
-  const now = samples.at(-1).t;
   rows(
     "servers",
     servers.map((server) => [
       server.name,
-      server.seen === null ? { text: "never", kind: "bad" } : ago(now - server.seen),
+      server.unheard === null ? { text: "never", kind: "bad" } : ago(server.unheard),
       count(server.released),
       count(server.messages),
       ...(phase === null ? [] : [count(server.uploads), count(server.downloads)]),

@@ -37,7 +37,7 @@ export function showLearning(samples, visitors, policy) {
       return;
     }
     const points = recent(told(samples, "squares"), "reward", "squares", "feedback");
-    chart(figure, [{ name: policy, points }], { x: "visits since start", unit: "reward per visit, from 0 to 1" });
+    chart(figure, [{ name: policy, points }], { x: "visits with a reward", unit: "reward per visit, from 0 to 1" });
     const none = `Nothing can be said before ${LEAST / 4} rewards have come. `;
     const now = points.length ? `Of late a visit earns ${banded(last(points))}. ` : none;
     put("verdict", `${now}What one model per user would earn is known for simulated visitors only.`);

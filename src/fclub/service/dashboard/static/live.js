@@ -97,7 +97,9 @@ function receive(name, data, show) {
     samples.splice(0, samples.length, ...data);
     return;
   }
-  if (samples.length === 0 || data.sample.t > samples.at(-1).t) samples.push(data.sample);
+  const ahead = samples.length ? samples.at(-1).t - data.sample.t : 0;
+  if (ahead > 0) for (const one of samples) one.t -= ahead; // the clock was set back
+  if (samples.at(-1)?.t !== data.sample.t) samples.push(data.sample);
   if (samples.length > KEPT) samples.splice(0, samples.length, ...samples.filter((_, k) => k % 2));
   again = () => show(data);
   const since = performance.now();

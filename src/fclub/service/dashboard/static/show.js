@@ -55,9 +55,9 @@ export function showNotes(notes) {
   if (list.textContent !== notes.map((one) => one.text).join("")) list.replaceChildren(...lines);
 }
 
-export function showHead({ state, sample, started }) {
+export function showHead({ state, uptime }) {
   put("policy", state.policy);
-  put("uptime", `started ${ago(sample.t - started)}`);
+  put("uptime", `started ${ago(uptime)}`);
 }
 
 export function element(name, attributes = {}, ...children) {
