@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.attack.sabotage import EVENT, INTERACTIVE, POOLED, USERS, Sabotage, population
+from tests.attack.sabotage import EVENT, INTERACTIVE, POOLED, SECURE, USERS, Sabotage, population
 
 from fclub.attack.pairs import Pair
 from fclub.core.lattice import Whole
@@ -108,6 +108,27 @@ def item_effects_at_interactive(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(parts, "learns_items", lambda constants: True)
 
 
+def slots_missed_by_who_forgets(patch: pytest.MonkeyPatch) -> None:
+    """A sum with a forgotten user is void, somebody thinks, and so is the slot."""
+
+    def forget(self: Any, row: int) -> int:
+        self._change()
+        self.void, self.again = self.open is not None, False
+        return 0
+
+    patch.setattr(SlotsLocal, "forget", forget)
+
+
+def nothing_from_servers_without_users(patch: pytest.MonkeyPatch) -> None:
+    """Who has nothing to say may as well say nothing, somebody thinks."""
+    due = SlotsLocal.due
+
+    def only_with_users(self: Any, moment: Any) -> Any:
+        return due(self, moment) if len(self.learner.counts) else None
+
+    patch.setattr(SlotsLocal, "due", only_with_users)
+
+
 FORESEEN: list[tuple[Sabotage, Pair]] = [
     (a_seed_of_32_bits, USERS),
     (a_seed_of_32_bits, POOLED),
@@ -121,3 +142,10 @@ FORESEEN: list[tuple[Sabotage, Pair]] = [
     (item_effects_at_interactive, INTERACTIVE),
 ]
 """To be found by generated histories."""
+
+PRESENCE: list[tuple[Sabotage, Pair]] = [
+    (slots_missed_by_who_forgets, SECURE),
+    (nothing_from_servers_without_users, USERS),
+    (nothing_from_servers_without_users, SECURE),
+]
+"""They tell whether somebody was there at all."""

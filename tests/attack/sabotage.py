@@ -29,6 +29,7 @@ EVENT = Pair("cdp-fclub-plus", "event", "transcript")
 GROUPED = Pair("cdp-fclub-plus", "event", "cdp")
 POOLED = Pair("cdp-homo", "event", "transcript")
 USERS = Pair("cdp-fclub-plus", "user", "transcript")
+SECURE = Pair("cdp-fclub-plus", "user", "transcript", secure=True)
 INTERACTIVE = Pair("cdp-fclub-plus", "user", "interactive")
 PRINTED = Pair("cdp-fclub-dc", "event", "cdp")
 

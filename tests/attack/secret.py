@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.attack.sabotage import Sabotage, slots_used_again_after_a_rollback
+from tests.attack.sabotage import SECURE, Sabotage, slots_used_again_after_a_rollback
 from tests.cohorts.sabotage import wrap
 
 from fclub.attack.pairs import Pair
@@ -18,7 +18,6 @@ from fclub.privacy.noise import NoNoise
 from fclub.protocol.exchanges.slots import SlotsLocal
 from fclub.service.nodes.cohorts import MemberSide
 
-SECURE = Pair("cdp-fclub-plus", "user", "transcript", secure=True)
 ALONE = Pair("cdp-fclub-plus", "user", "interactive", secure=True)
 
 

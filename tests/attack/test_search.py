@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 from hypothesis import Phase, find, settings
-from tests.attack.foreseen import FORESEEN
-from tests.attack.sabotage import Sabotage
+from tests.attack.foreseen import FORESEEN, PRESENCE
+from tests.attack.sabotage import SECURE, USERS, Sabotage
 
 from fclub.attack import histories as made
 from fclub.attack.everything import BUDGETS
-from fclub.attack.histories import Copy, History, PutBack, Visits
+from fclub.attack.histories import FORGET, STOCK, Copy, History, PutBack, Request, Visits
 from fclub.attack.live import Attack
 from fclub.attack.pairs import Pair, live_pairs
 from fclub.attack.search import HISTORIES, Federation, Neighbours, search, search_all
@@ -19,7 +19,6 @@ from fclub.service.http.api import OPERATIONS
 from fclub.service.http.openapi import Operation
 
 PAIRS = [pair for pair in live_pairs() if not pair.printed]
-USERS = Pair("cdp-fclub-plus", "user", "transcript")
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
@@ -90,6 +89,42 @@ def test_a_search_finds_what_is_broken(
     found = search(pair, *budget, count=HISTORIES, shrink=False)
     assert found.history is not None
     assert found.failures
+
+
+def visits_of_one(user: str, count: int) -> tuple[Request, ...]:
+    """Nobody else comes."""
+    told = [request for request in Visits(3 * count, 0, 0).requests() if request.body.user == user]
+    return tuple(told)
+
+
+LEFT = Request(FORGET[0], FORGET[1].format(user="u0"))
+NOBODY = [
+    History(visits_of_one("u0", 20), "removed", "u0"),
+    History((*visits_of_one("u0", 8), LEFT, Visits(8, 0, 0)), "removed", "u0"),
+    *(
+        History((Visits(7, 0, 0), *[STOCK] * waits, LEFT, Visits(8, 0, 0)), "removed", "u0")
+        for waits in range(4)
+    ),
+]
+"""Nobody else comes; somebody asks to be forgotten before, while and after users are added up."""
+
+
+@pytest.mark.parametrize("pair", [USERS, SECURE], ids=str)
+@pytest.mark.parametrize("place", range(len(NOBODY)))
+def test_nobody_can_tell_whether_somebody_was_there(pair: Pair, place: int) -> None:
+    attack = Attack(pair, *BUDGETS[0])
+    assert [*Neighbours(attack).failures(NOBODY[place], Federation(attack))] == []
+
+
+@pytest.mark.parametrize("case", PRESENCE, ids=named)
+def test_who_was_there_shows_if_something_is_broken(
+    monkeypatch: pytest.MonkeyPatch, case: tuple[Sabotage, Pair]
+) -> None:
+    sabotage, pair = case
+    sabotage(monkeypatch)
+    attack = Attack(pair, *BUDGETS[0])
+    tester, mechanism = Neighbours(attack), Federation(attack)
+    assert any([*tester.failures(history, mechanism)] for history in NOBODY)
 
 
 OPEN = History((Visits(1, 0, 0), Copy(), Copy(), Visits(16, 0, 0), PutBack()), "withdrawn", "u0")

@@ -338,7 +338,7 @@ def a_member_shows_no_vector_and_offers_no_recovery() -> None:
     ready(lab, roster_of(joins))
     member = lab.members["shop-0"]
     methods = {"accept", "adopt", "begin", "hold_model", "now", "prepare", "receive", "resend", "tick"}
-    facts = {"began", "record", "refusal", "state"}
+    facts = {"began", "joined", "record", "refusal", "state"}
     assert {name for name in dir(member) if not name.startswith("_")} == methods | facts | {"discard"}
     shown = repr(member) + "".join(repr(getattr(member, name)) for name in sorted(facts))
     digits = [str(value) for value in lab.vectors["shop-0"].tolist()]

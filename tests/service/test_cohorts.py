@@ -186,18 +186,36 @@ def test_who_is_ready_and_sends_nothing_is_left_out_until_it_is_released(
     pump.close()
 
 
-def test_a_forgotten_user_is_in_no_sum(tmp_path: Path) -> None:
+@pytest.mark.parametrize("second", range(7))
+def test_a_server_that_forgets_somebody_misses_no_slot(tmp_path: Path, second: int) -> None:
+    """Else a missing server would tell that somebody was forgotten."""
     pump, plan, _ = started(tmp_path)
+    slot(pump, plan, 0, second)
+    node = pump.locals["s1"]
+    node.users.forget(next(iter(node.users.rows)))
+    for later in range(second, 60):
+        pump.tick(plan.begins[0] + later)
+    assert charges(pump, "s1") == [(0, False)]
+    assert [one.servers for one in releases(pump.hub)] == [4]
+    pump.close()
+
+
+def test_a_forgotten_user_is_in_no_sum(tmp_path: Path) -> None:
+    pump, plan, environment = started(tmp_path)
+    for _ in range(40):
+        visit(pump, environment)
     slot(pump, plan, 0, 1)
-    exchange: Any = pump.locals["s1"].server
-    assert exchange.exchange.prepared is not None
-    user = next(iter(pump.locals["s1"].users.rows))
-    pump.locals["s1"].users.forget(user)
-    assert exchange.exchange.prepared is None
-    for second in range(1, 60):
-        pump.tick(plan.begins[0] + second)
-    assert charges(pump, "s1") == []
-    assert [one.servers for one in releases(pump.hub)] == [3]
+    node, sums = pump.locals["s1"], []
+    exchange: Any = node.server.exchange
+    for user in (None, *node.users.rows):
+        if user is not None:
+            node.users.forget(user)
+            assert exchange.prepared is None, "added up again before anything leaves"
+        pump.tick(plan.begins[0])
+        sums.append(exchange.prepared.sums)
+    assert any(sums[0] != sums[1]), "two users were there"
+    assert any(sums[1])
+    assert not any(sums[2])
     pump.close()
 
 

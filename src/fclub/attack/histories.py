@@ -133,18 +133,19 @@ STOCK = Request(
 )
 """What is on offer before anybody comes."""
 
-WITHDRAWN, REPLACED, ANYTHING, ONE = "withdrawn", "replaced", "anything", "one observation"
+WITHDRAWN, REMOVED, REPLACED = "withdrawn", "removed", "replaced"
+ANYTHING, ONE = "anything", "one observation"
 
 
 @dataclass(frozen=True)
 class History:
     """Steps, and how its neighbour differs.
 
-    `withdrawn`: the target gives no data. `replaced`: it asks for and tells something else. `one
-    observation`: its `place`-th entry has another vector and reward. `anything`: all data are others,
-    so that only what no noise covers must be equal. Where items are `alike`, all of a request have the
-    features of the first, and what a user has seen does not matter unless everybody is served `alone`:
-    data do not follow from what is chosen.
+    `withdrawn`: the target gives no data. `removed`: it never comes, nor asks to be forgotten.
+    `replaced`: it asks for and tells something else. `one observation`: its `place`-th entry has other
+    numbers. `anything`: all data are others, so that only what no noise covers must be equal.
+    Where items are `alike`, all of a request have the features of the first, and what a user has seen
+    does not matter unless everybody is served `alone`: data do not follow from what is chosen.
     """
 
     steps: tuple[Step, ...]
@@ -159,9 +160,9 @@ class History:
     @property
     def factor(self) -> float:
         """Times the claim: what telling the two apart may cost."""
-        if any(isinstance(step, TimePasses) and step.assume for step in self.steps):
-            return {WITHDRAWN: 2.0, REPLACED: 2.0, ONE: 1.0, ANYTHING: inf}[self.kind]
-        return {WITHDRAWN: 1.0, REPLACED: 2.0, ONE: 1.0, ANYTHING: inf}[self.kind]
+        known = {WITHDRAWN: 1.0, REMOVED: 1.0, REPLACED: 2.0, ONE: 1.0, ANYTHING: inf}
+        assumed = any(isinstance(step, TimePasses) and step.assume for step in self.steps)
+        return 2.0 if assumed and self.kind == WITHDRAWN else known[self.kind]
 
     def __str__(self) -> str:
         told = f"of {self.target}: {self.kind}"
@@ -325,7 +326,7 @@ def _steps(pair: Pair) -> st.SearchStrategy[Step]:
 @st.composite
 def histories(draw: st.DrawFn, pair: Pair) -> History:
     """A history and its neighbour, for one promise."""
-    kinds = (WITHDRAWN, REPLACED) if pair.unit == USER else (ONE,)
+    kinds = (WITHDRAWN, REMOVED, REPLACED) if pair.unit == USER else (ONE,)
     kind = draw(st.sampled_from([*kinds, ANYTHING]))
     # Where nobody is served from others' raw data, theirs do not follow from the target's.
     alike = pair.unit != USER or (kind != ANYTHING and not pair.own) or draw(st.booleans())

@@ -101,6 +101,7 @@ class Running:
         self.now = START
         self.partners: dict[str, LocalNode] = {}
         self.secure = adds_up_in_secret(family_of(model))
+        self.moments = MOMENTS if self.secure else 1
         if self.secure:
             self.names = (NAME, *BESIDE)
             _found(folder, self.names)
@@ -167,9 +168,8 @@ class Running:
     def wait(self, user: str = "") -> None:
         """The time that a visit takes, of somebody or of nobody; then slots may be due or over."""
         self.visitors.append(user)
-        moments = MOMENTS if self.secure else 1
-        for _ in range(moments):
-            self.now += VISIT / moments
+        for _ in range(self.moments):
+            self.now += VISIT / self.moments
             self.deliver()
             self._tick()
 
@@ -197,12 +197,14 @@ class Running:
             for name, node in self._nodes().items():
                 for _, frame in self._commit(node):
                     moved = True
-                    when = int(self.now - START) if self.secure else len(self.visitors)
-                    self._hear(name, Sent(when, frame))
+                    self._hear(name, Sent(self._when(), frame))
                     try:
                         self.hub.receive(name, frame)
                     except FclubError:  # an honest server sends nothing that is refused
                         self.refused += 1
+
+    def _when(self) -> int:
+        return int(self.now - START) if self.secure else len(self.visitors)
 
     def _nodes(self) -> dict[str, LocalNode]:
         return {NAME: self.node, **self.partners}

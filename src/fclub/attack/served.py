@@ -19,6 +19,7 @@ from fclub.attack.histories import (
     ANYTHING,
     OUTSIDE,
     PALETTE,
+    REMOVED,
     STOCK,
     VALID,
     Copy,
@@ -32,7 +33,7 @@ from fclub.attack.histories import (
     Vec,
     Visits,
 )
-from fclub.attack.running import NAME, Running, key_of
+from fclub.attack.running import MOMENTS, NAME, Running, key_of
 from fclub.privacy.noise import NoiseSource
 from fclub.service.http.keys import SCOPES, KeyFile, keys_of
 from fclub.service.http.local_app import LocalService
@@ -106,6 +107,7 @@ class Served(Running):
         self.runner: ImmediateRunner | None = None
         self.copied = False
         super().__init__(folder, model, source, exact, late)
+        self.moments = MOMENTS
 
     def _settings(self, name: str, file: str) -> LocalSettings:
         http = Http(max_items=8, max_batch=8, max_body_bytes=20_000)
@@ -135,12 +137,20 @@ class Served(Running):
         self.notices += [(len(self.visitors), notice) for notice in notices]
         return frames
 
-    def step_done(self) -> None:
-        """After each step what was stored is delivered, and the server works for a moment."""
+    def _when(self) -> int:
+        """In steps: how long it computes is not covered, and here it computes very slowly."""
+        return len(self.visitors)
+
+    def _tick(self) -> None:
+        """At every moment the server works a little, and what it has stored is delivered."""
+        super()._tick()
         assert self.runner is not None
-        self.wait()
         self.runner.work()
         self.deliver()
+
+    def step_done(self) -> None:
+        """After each step time passes."""
+        self.wait()
         for path in PUBLIC:
             body = self.request("get", path, None, token=False)[1]
             told = {key: value for key, value in body.items() if key not in PRIVATE}
@@ -254,9 +264,16 @@ class Player:
                     self.running.pass_time(step)
             self.running.step_done()
 
+    def _gone(self, user: str) -> bool:
+        """Whether that user is nobody on this side."""
+        removed = self.side == 1 and self.history.kind == REMOVED
+        return removed and user == self.history.target
+
     def _ask(self, request: Request) -> None:
-        entries, self.born = list(_entries(request.body)), []
+        self.born = []
+        entries = [entry for entry in _entries(request.body) if not self._gone(entry.user)]
         body, made = self._resolve(request.body)
+        made = made and not any(map(self._gone, request.path.split("/")))
         if made:
             status, answer = self.running.request(request.method, request.path, body)
             if status == 200:
@@ -266,6 +283,8 @@ class Player:
     def _resolve(self, body: Any) -> tuple[Any, bool]:
         """The body to be sent; False if there is nothing left to tell."""
         match body:
+            case Entry() if self._gone(body.user):
+                return None, False
             case Entry():
                 found = self._entry(body)
                 return found, found is not None

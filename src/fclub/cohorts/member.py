@@ -141,6 +141,11 @@ class Member:
             return State.READY
         return State.JOINED if self._joined is not None else State.IDLE
 
+    @property
+    def joined(self) -> int | None:
+        """The slot whose roster it waits for."""
+        return None if self._joined is None else self._joined.call.slot
+
     def now(self) -> float:
         """The machine's time, or the highest that was seen: it never goes back."""
         self._highest = max(self._highest, self._clock())

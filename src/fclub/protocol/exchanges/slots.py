@@ -253,6 +253,8 @@ class SlotsLocal:
         self.open: int | None = None
         self.void = False
         """Nothing more is sent for the open slot by this process; an earlier one may have."""
+        self.again = False
+        """Users are to be added up again for the open slot: what they contribute has changed."""
         self.unanswered = self.alarm = False
 
     def visited(self, row: int) -> None:
@@ -262,8 +264,8 @@ class SlotsLocal:
         """The bound is per slot, whatever was released of this user before."""
 
     def forget(self, row: int) -> int:
-        """What waits for a cohort is void, unless that has it already."""
-        self.prepared = None
+        """What waits for a cohort is added up again, unless that has it already."""
+        self._change()
         return int(self.learner.counts[row]) if self.following else 0
 
     def due(self, moment: Moment | None) -> Begin | None:
@@ -278,9 +280,15 @@ class SlotsLocal:
         if self._unsettled(over):
             return partial(self._leave_out, over)
         begun = bisect_right(self.times, moment.now)
-        if self.paused or self.following >= begun:
+        if self.paused:
             return None
-        return partial(self._begin_slot, begun - 1)
+        if self.again:
+            return self._add_up
+        return partial(self._begin_slot, begun - 1) if self.following < begun else None
+
+    def _change(self) -> None:
+        """There are others, or another point, than were added up for a cohort."""
+        self.again, self.prepared = self.in_cohort and self.open is not None and not self.void, None
 
     def _unsettled(self, slots: int) -> int:
         """How many of the first `slots` have neither left nor been left out."""
@@ -295,13 +303,23 @@ class SlotsLocal:
     def _leave_out(self, slots: int) -> None:
         """These slots are over; an unfinished one among them is void."""
         self.following = max(self.following, slots)
-        self.open = self.prepared = None
+        self._close()
+
+    def _close(self) -> None:
+        """Nothing is sent any more for the slot that is open."""
+        self.open, self.prepared, self.again = None, None, False
 
     def _begin_slot(self, slot: int) -> Job:
         if not self.following <= slot < self.plan.releases:
             raise PrivacyError(f"slot {slot} was used, or does not exist")
+        self._close()
         self.following, self.open, self.void = slot + 1, slot, False
-        point = self.transcript.point
+        return self._add_up()
+
+    def _add_up(self) -> Job:
+        """All users' contributions to the open slot, at the point that was told last."""
+        self.again, slot, point = False, self.open, self.transcript.point
+        assert slot is not None
         ask = {
             "slot": slot,
             "told": self.transcript.told,
@@ -314,12 +332,12 @@ class SlotsLocal:
     def finish(self, job: Job) -> None:
         """Everybody is in, unless the slot is over."""
         slot, sums = job.ask["slot"], job.total["sums"]
-        if slot != self.open or self.void:
+        if slot != self.open or self.void or self.again:
             return
         if self.in_cohort:
             self.prepared = Prepared(slot, sums)
         else:
-            self.open = None
+            self._close()
             self._release(slot, job.ask["told"], sums)
 
     def _release(self, slot: int, told: int, sums: Counts) -> None:
@@ -332,7 +350,7 @@ class SlotsLocal:
         """This server's member of a cohort sends what was prepared for a slot."""
         self._account()
         self.following = max(self.following, slot + 1)
-        self.open = self.prepared = None
+        self._close()
 
     def _account(self) -> None:
         seen = int(self.learner.counts.sum())
@@ -367,6 +385,7 @@ class SlotsLocal:
         apart = max(float(np.abs(said - ours).max()) for said, ours in zip(told, own, strict=True))
         self.alarm |= apart > TOLERANCE
         self.transcript, self.servers, self.unanswered = replayed, message.servers, False
+        self._change()
         users = equivalent_users(replayed.state)
         self.learner.absorb(PopulationNews(told.mean, told.covariance, message.servers - 1, users))
 
@@ -379,7 +398,7 @@ class SlotsLocal:
         The unfinished slot stays open until the clock says whether an earlier process may have sent it.
         A global server that has lost releases tells those that it has: they are all that counts.
         """
-        self.void, self.prepared = self.open is not None, None
+        self.void, self.prepared, self.again = self.open is not None, None, False
         if self._unsettled(min(beginning.used, self.plan.releases)):
             self._presume(min(beginning.used, self.plan.releases))
         if beginning.global_lost:
@@ -411,14 +430,13 @@ class SlotsLocal:
     def state(self) -> State:
         arrays, values = self.transcript.saved()
         numbers = [self.following, self.open, self.covered, self.servers]
-        flags = [self.unanswered, self.alarm]
-        return arrays, values | {"slots": numbers, "flags": flags, "void": self.void}
+        flags = [self.unanswered, self.alarm, self.void, self.again]
+        return arrays, values | {"slots": numbers, "flags": flags}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.transcript = self.first.restored(arrays, values)
         self.following, self.open, self.covered, self.servers = values["slots"]
-        self.unanswered, self.alarm = values["flags"]
-        self.void = values.get("void", False)
+        self.unanswered, self.alarm, self.void, self.again = values["flags"]
 
 
 class SlotsGlobal:

@@ -108,12 +108,15 @@ class PopulationLearner:
         self._users.clear(row)
 
     def contribute(self, job: Job) -> Callable[[], None] | None:
-        """Whole numbers at the point that the job gives, with the clip norm that it asks for."""
-        if "sums" not in job.total:
-            job.total["sums"] = np.zeros(release_length(self.model.dim), dtype=np.int64)
-        rows = job.take()
-        if rows.start == rows.stop:
+        """Whole numbers at the point that the job gives, with the clip norm that it asks for.
+
+        A server without users takes as many steps as one with a few.
+        """
+        rows, began = job.take(), "sums" in job.total
+        if rows.start == rows.stop and began:
             return None
+        if not began:
+            job.total["sums"] = np.zeros(release_length(self.model.dim), dtype=np.int64)
         own, total = self._users.slice(rows.start, rows.stop).copy(), job.total["sums"]
         point = PublicPoint(job.given["root"], job.given["mean"], VARIANCE)
         most, steps, count = float(job.ask["most"]), int(job.ask["steps"]), int(job.ask["count"])

@@ -18,7 +18,7 @@ import msgspec
 
 from fclub.cohorts.hub import Hub, HubRecord, Stage
 from fclub.cohorts.member import Member, MemberRecord
-from fclub.cohorts.messages import Call, Message, Outgoing, Step, decode, encode
+from fclub.cohorts.messages import Call, Message, Outgoing, Roster, Step, decode, encode
 from fclub.errors import FclubError, OutOfRange
 from fclub.protocol.exchanges.slots import SlotsGlobal, SlotsLocal
 from fclub.service.link.channel import GLOBAL, VERSION, Cohort, encode_frame
@@ -145,11 +145,16 @@ class MemberSide(Side):
                     self.notice = str(refusal)
 
     def _too_early(self, message: Message) -> bool:
-        """A slot is called that has not begun here, or whose users are still being added up."""
-        if not isinstance(message, Call):
-            return False
+        """A slot is called that has not begun here, or its users are still being added up."""
         exchange = self._exchange()
-        return message.slot >= exchange.following or message.slot == exchange.open != self._given
+        match message:
+            case Call():
+                slot = message.slot
+            case Roster() if self.member.joined is not None:
+                slot = self.member.joined
+            case _:
+                return False
+        return slot >= exchange.following or slot == exchange.open != self._given
 
     def _stored(self, record: MemberRecord) -> None:
         """Whoever was told to go has sent: a charge that was not presumed."""
