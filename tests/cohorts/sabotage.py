@@ -198,11 +198,11 @@ def member_list_from_the_hub(patch: pytest.MonkeyPatch) -> None:
 
 @sabotage(checks.rosters_have_known_names_in_order_and_the_own_join)
 def own_join_by_name_only(patch: pytest.MonkeyPatch) -> None:
-    def lenient(real: Any, self: Member, roster: Any, joined: Any) -> Any:
+    def lenient(real: Any, roster: Any, joined: Any, members: MemberList) -> Any:
         own = next((join for join in roster.joins if join.name == joined.join.name), joined.join)
-        return real(self, roster, joined._replace(join=own))
+        return real(roster, joined._replace(join=own), members)
 
-    wrap(patch, Member, "_check_roster", lenient)
+    wrap(patch, member, "check_roster", lenient)
 
 
 # Noise

@@ -196,18 +196,12 @@ class Brokered(Running):
 
         Frames leave after a commit, so those of one are on their way when the next is done.
         """
-        before, calm = len(self._traffic.said), self._calm
+        before, calm = len(self._traffic.said), _calm(self.node, self._traffic)
         for _ in range(2):
             for runner, _ in self._runners.values():
                 await runner.commit()
         await self._listen()
-        return calm and self._calm and before == len(self._traffic.said)
-
-    @property
-    def _calm(self) -> bool:
-        """Both sides agree, nothing is on its way, and no work is left to do."""
-        agreed = self.node.sessions.handshake.standing.state == AGREED
-        return agreed and self._traffic.settled and not (self.node.busy or self.node.journal.working)
+        return calm and _calm(self.node, self._traffic) and before == len(self._traffic.said)
 
     async def _listen(self) -> None:
         assert self._listener is not None
@@ -234,6 +228,12 @@ class Brokered(Running):
             self._loop.run(self._listener.leave())
         self._loop.close()
         self._broker.stop()
+
+
+def _calm(node: LocalNode, traffic: _Traffic) -> bool:
+    """Both sides agree, nothing is on its way, and no work is left to do."""
+    agreed = node.sessions.handshake.standing.state == AGREED
+    return agreed and traffic.settled and not (node.busy or node.journal.working)
 
 
 def _broker_with_a_listener(folder: Path, passwords: dict[str, str]) -> LocalBroker:

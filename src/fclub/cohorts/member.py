@@ -291,29 +291,13 @@ class Member:
         vector = self._vector(joined.call)
         plan, slot = joined.plan, joined.call.slot
         self._check_window(plan, slot)
-        share = share_of(plan, slot, self._check_roster(roster, joined))
+        share = share_of(plan, slot, check_roster(roster, joined, self._members()))
         rho = roster_hash(joined.context, roster.joins)
         self._joined = None
         noised = vector + draw_share(self._noise, plan.entries, share)
         masked = add_masks(noised, self._identity.name, joined.key, roster.joins, rho)
         self._ready = _Ready(joined.call, plan, rho, share, to_bytes(masked))
         return Step(None, (Outgoing("", Ready(rho)),))
-
-    def _check_roster(self, roster: Roster, joined: _Joined) -> list[str]:
-        """The organisations of its members, by this member's own list."""
-        members = self._members()
-        names = [join.name.encode() for join in roster.joins]
-        if any(one >= other for one, other in pairwise(names)):
-            raise InvalidRoster("expected names in strictly ascending order in a roster")
-        if joined.join not in roster.joins:
-            raise InvalidRoster("expected this process's own Join in the roster, byte for byte")
-        check_keys(roster.joins)
-        organisations = []
-        for join in roster.joins:
-            entry = members.entry(join.name)
-            check_signature(entry.public, joined.context, join)
-            organisations.append(entry.organisation)
-        return organisations
 
     def _go(self, go: Go) -> Step:
         for waiting in self.record.outbox:
@@ -402,6 +386,22 @@ class Member:
     def _store(self, **changes: object) -> Step:
         self.record = msgspec.structs.replace(self.record, highest=self.now(), **changes)
         return Step(self.record)
+
+
+def check_roster(roster: Roster, joined: _Joined, members: MemberList) -> list[str]:
+    """The organisations of its members, by this member's own list."""
+    names = [join.name.encode() for join in roster.joins]
+    if any(one >= other for one, other in pairwise(names)):
+        raise InvalidRoster("expected names in strictly ascending order in a roster")
+    if joined.join not in roster.joins:
+        raise InvalidRoster("expected this process's own Join in the roster, byte for byte")
+    check_keys(roster.joins)
+    organisations = []
+    for join in roster.joins:
+        entry = members.entry(join.name)
+        check_signature(entry.public, joined.context, join)
+        organisations.append(entry.organisation)
+    return organisations
 
 
 def context_of(members: MemberList, plan: CohortPlan, call: Call, model: bytes) -> Context:

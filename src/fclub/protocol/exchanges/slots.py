@@ -407,14 +407,9 @@ class SlotsLocal:
     def status(self) -> Status:
         open_ = {self.name: self.ledger.streams[self.name]} if self.ledger.is_open(self.name) else {}
         used = self.following - (self.open is not None)
-        return Status(self._waiting(), self._outlook(), self.unanswered, used, open_)
-
-    def _outlook(self) -> Outlook:
-        used, plan, alarm = self.following, self.plan, ALARM if self.alarm else ""
-        if self.times == ():
-            return Outlook(NOTHING)
-        what, at = (VISITS_PER_USER, plan.visits) if self.times is None else (TIME, self.times)
-        return Outlook(what, 0.0, at[used] if used < len(at) else None, used, len(at), alarm)
+        alarm = ALARM if self.alarm else ""
+        outlook = _outlook(self.following, self.times, self.plan.visits, alarm)
+        return Status(self._waiting(), outlook, self.unanswered, used, open_)
 
     def _waiting(self) -> int:
         return int(self.learner.counts.sum()) - self.covered
@@ -437,6 +432,15 @@ class SlotsLocal:
         self.transcript = self.first.restored(arrays, values)
         self.following, self.open, self.covered, self.servers = values["slots"]
         self.unanswered, self.alarm, self.void, self.again = values["flags"]
+
+
+def _outlook(
+    used: int, times: tuple[float, ...] | None, visits: tuple[float, ...], alarm: str
+) -> Outlook:
+    if times == ():
+        return Outlook(NOTHING)
+    what, at = (VISITS_PER_USER, visits) if times is None else (TIME, times)
+    return Outlook(what, 0.0, at[used] if used < len(at) else None, used, len(at), alarm)
 
 
 class SlotsGlobal:
