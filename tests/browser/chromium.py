@@ -45,6 +45,7 @@ def chromium() -> Iterator[Any]:
 
 def load(driver: Any, url: str, width: int = 1280, scheme: str = "light") -> None:
     """Load a page afresh, on a screen of this width."""
+    complaints(driver)  # of the page before
     feature = {"name": "prefers-color-scheme", "value": scheme}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
     size = {"width": width, "height": WIDTHS[width], "deviceScaleFactor": 1, "mobile": width < 800}

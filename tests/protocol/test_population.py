@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -559,14 +560,30 @@ def test_what_was_being_computed_is_void_in_another_process_or_after_its_window(
 
 
 def test_an_older_store_pays_for_what_the_global_server_has_heard() -> None:
+    """Once the slot has begun here: a global server that makes slots up costs nothing before."""
     local, link = server_of(clocked())
     local.begin(Beginning(local_old=True, used=2))
+    assert at(local, FIRST - 1.0) == 0
+    assert not local.exchange.ledger.streams
+    assert at(local, SECOND) == 1
     assert local.exchange.ledger.streams["0"].sequence == 2
-    assert at(local, SECOND) == 0
     assert at(local, THIRD) == 1
     assert [is_a(Release, one).slot for one in link.sent] == [2]
     local.begin(Beginning(used=10**6))
     assert local.status().used == 3
+
+
+@pytest.mark.parametrize("servers", [1, 1_000, 2**62])
+@pytest.mark.parametrize("value", [0, 2**61, -(2**63)])
+def test_no_release_of_a_dishonest_global_server_breaks_a_local_one(servers: int, value: int) -> None:
+    made = clocked()
+    local, _ = server_of(made)
+    point = made.first.after(0, 1, 1, whole(0)).releases[0].point
+    for slot in range(3):
+        with suppress(InvalidMessage):
+            local.receive(Released(slot, servers, 1, whole(value), point))
+    at(local, FIRST)
+    assert np.isfinite([local.exchange.transcript.most(slot) for slot in range(3)]).all()
 
 
 def test_a_global_server_that_lost_releases_says_which_count() -> None:
@@ -636,6 +653,27 @@ def test_exact_sums_of_a_secure_plan_wait_for_the_cohort() -> None:
     assert exchange.prepared is None, "what waits holds a user who was forgotten"
     assert at(local, SECOND + 100.0) == 1, "the slot is left out, at no cost"
     assert (exchange.open, exchange.ledger.streams["0"].sequence) == (None, 1)
+
+
+def test_users_are_added_up_again_without_one_who_was_forgotten_also_in_a_pause() -> None:
+    local, link = server_of(clocked(secure=True, members=5))
+    exchange: Any = local.exchange
+    local.begin(Beginning(used=3))
+    assert at(local, FIRST) == 1, "what the other side says of a cohort's slots does not count"
+    everybody = exchange.prepared.sums
+    local.pause()
+    local.forget(0)
+    assert at(local, FIRST + 1.0) == 1
+    again = exchange.prepared.sums
+    assert (exchange.prepared.slot, np.array_equal(everybody, again)) == (0, False)
+    local.forget(1)
+    local.in_parts = True
+    assert at(local, FIRST + 2.0) == 1
+    local.forget(2)
+    while local.busy:
+        local.part()()
+    assert exchange.prepared is None, "somebody else was forgotten meanwhile"
+    assert not link.sent
 
 
 def test_a_cohort_s_sum_is_learned_and_told() -> None:

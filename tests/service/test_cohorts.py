@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fclub.cohorts.hub import Stage
-from fclub.cohorts.messages import Go, Step, decode
+from fclub.cohorts.member import State
+from fclub.cohorts.messages import Abort, Call, Go, Message, Roster, Step, decode, encode
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import FclubError, InvalidSetting
 from fclub.privacy.plan import Plan
 from fclub.service.link.channel import Cohort, decode_frame
+from fclub.service.nodes.cohorts import MemberSide
+from fclub.service.nodes.local_node import slots_of
 from fclub.service.nodes.parts import join_cohorts, local_node, settings_of
 from fclub.service.settings import LocalSettings, Secure
 
 from .federation import Pump, found, model_of, register
-from .test_slots import Kept, a_plan, simulated, visit, world
+from .test_slots import DAY, Kept, a_plan, simulated, visit, world
 
 SECONDS = 20
 """How long a slot is followed, second by second."""
@@ -197,6 +202,154 @@ def test_a_server_that_forgets_somebody_misses_no_slot(tmp_path: Path, second: i
         pump.tick(plan.begins[0] + later)
     assert charges(pump, "s1") == [(0, False)]
     assert [one.servers for one in releases(pump.hub)] == [4]
+    pump.close()
+
+
+def of_a_hostile_hub(
+    path: Path, say: Callable[[Pump, Roster, Call], list[Message]], forget: bool, at: float
+) -> tuple[list[str], list[float]]:
+    """What s1 answers, having joined, to messages that come so long after a slot has begun.
+
+    Somebody may be forgotten in the same moment.
+    """
+    pump, plan, _ = started(path)
+    node, caught = pump.locals["s1"], []
+    side = node.cohort
+    assert side is not None
+
+    def keep(sender: str, payload: bytes) -> None:
+        caught.append(decode(payload))
+        if isinstance(caught[-1], Call):
+            MemberSide.receive(side, sender, payload)
+
+    side.receive = keep  # type: ignore[method-assign]
+    slot(pump, plan, 0, 3)
+    (call,) = {one for one in caught if isinstance(one, Call)}
+    roster = next(one for one in caught if isinstance(one, Roster))
+    assert side.member.state == State.JOINED
+    del side.receive
+    pump.away.add("s1")
+    pump.time = plan.begins[0] + at
+    if forget:
+        node.users.forget(next(iter(node.users.rows)))
+    for message in say(pump, roster, call):
+        side.receive("global", encode(message))
+    side.run()
+    frames = pump.commit(node)
+    for second in range(4):
+        pump.time = plan.begins[0] + at + second
+        node.tick()
+        frames += pump.commit(node)
+    sent = [decode_frame(data, "s1") for _, data in frames]
+    kinds = [type(decode(one.payload)).__name__ for one in sent if isinstance(one, Cohort)]
+    users = [] if side.member._prepared is None else [float(side.member._prepared.vector[-1])]
+    pump.close()
+    return kinds, users
+
+
+def paused(pump: Pump, roster: Roster, call: Call) -> list[Message]:
+    """The hub asks where this server stands, and gives no answer to its question."""
+    pump.locals["s1"].sessions.knocked()
+    return [roster]
+
+
+def in_a_row(pump: Pump, roster: Roster, call: Call) -> list[Message]:
+    assert pump.hub.cohort is not None
+    rho = pump.hub.cohort.hub.view.roster  # type: ignore[union-attr]
+    return [roster, Abort(rho), structs.replace(call, nonce=bytes(16))]
+
+
+@pytest.mark.parametrize(
+    ("say", "at", "answers"),
+    [
+        (lambda pump, roster, call: [roster], 3.0, ["Ready"]),
+        (paused, 2000.0, ["Ready"]),
+        (in_a_row, 3.0, ["Ready", "Join"]),
+        (lambda pump, roster, call: [roster], 3599.0, []),
+    ],
+    ids=["at once", "in a pause", "in a row", "at the end of the window"],
+)
+def test_what_is_answered_does_not_tell_that_somebody_was_forgotten(
+    tmp_path: Path, say: Any, at: float, answers: list[str]
+) -> None:
+    told = []
+    for forget in (False, True):
+        path = tmp_path / str(forget)
+        path.mkdir()
+        told.append(of_a_hostile_hub(path, say, forget, at)[0])
+    assert told == [answers, answers]
+
+
+def test_a_sum_without_the_forgotten_user_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    """Also where it was added up again before the member looked."""
+    pump, plan, _ = started(tmp_path)
+    slot(pump, plan, 0, 2)
+    node = pump.locals["s1"]
+    side = node.cohort
+    assert side is not None
+    for user in list(node.users.rows):
+        node.users.forget(user)
+    node.tick()
+    while (part := node.part()) is not None:
+        part()
+    side.next()
+    prepared = side.member._prepared
+    assert prepared is not None
+    assert not prepared.vector.any()
+    pump.close()
+
+
+def test_a_hub_that_claims_slots_is_not_believed(tmp_path: Path) -> None:
+    """A slot is charged once, whether a session begins between Ready and Go or long before."""
+    pump, plan, _ = started(tmp_path)
+    side, held = pump.locals["s1"].cohort, []
+    assert side is not None
+
+    def hold(sender: str, payload: bytes) -> None:
+        if isinstance(decode(payload), Go):
+            held.append((sender, payload))
+        else:
+            MemberSide.receive(side, sender, payload)
+
+    def claim(slots: int) -> None:
+        peer = pump.hub.peers["s1"]
+        peer.marked = True
+        pump.hub.server.used_by = lambda server: slots  # type: ignore[method-assign]
+        pump.locals["s1"].sessions.knocked()
+        pump.run()
+        del pump.hub.server.used_by
+
+    pump.time = plan.begins[0] - 10 * DAY
+    claim(plan.releases)
+    side.receive = hold  # type: ignore[method-assign]
+    slot(pump, plan, 0, 6)
+    claim(1)
+    del side.receive
+    assert held
+    assert side.member.state == State.READY
+    side.receive(*held[0])
+    pump.run()
+    for number in range(1, plan.releases):
+        slot(pump, plan, number)
+    ledger = pump.locals["s1"].books.ledger
+    assert ledger is not None
+    assert charges(pump, "s1") == [(number, False) for number in range(plan.releases)]
+    assert ledger.streams["s1"].sequence == plan.releases
+    restart(pump, "s1")
+    pump.close()
+
+
+def test_member_and_exchange_have_the_same_window(tmp_path: Path) -> None:
+    """Whole seconds, though a plan has parts of them: what is left out can not be sent any more."""
+    visits = (0.600005, 1.2, 2.0, 3.0)
+    environment, plan = world(4, 8), a_plan(4, 8, secure=True, visits=visits)
+    pump = federation(tmp_path, environment, plan)
+    node = pump.locals["s1"]
+    assert node.cohort is not None
+    (cohort,) = node.cohort.member.record.plans
+    exchange = slots_of(node)
+    assert exchange.times == tuple(map(float, cohort.times)) != plan.begins
+    assert exchange.window == cohort.window
     pump.close()
 
 

@@ -31,7 +31,7 @@ from fclub.service.nodes.runner import Runner
 from fclub.service.serve import local_app, running
 from fclub.service.settings import GlobalSettings, Http, Model
 
-from .conftest import ADMIN_TOKEN, DIM, HTTP, TOKEN, local_settings, serving, visit
+from .conftest import ADMIN_TOKEN, DIM, HTTP, TOKEN, local_settings, serving, visit, with_keys
 from .test_likes import visited
 
 pytestmark = pytest.mark.browser
@@ -44,7 +44,7 @@ LIVE_SECONDS = 120
 def simulated_hub(path: Path, model: Model, servers: int) -> Iterator[tuple[httpx.Client, Any]]:
     """A global server that believes to have these servers; a client of it, and its node."""
     names = [f"server-{k}" for k in range(servers)]
-    store = str(path / "global.db")
+    store = with_keys(str(path / "global.db"))
     settings = GlobalSettings(model=model, store=store, servers=names, http=HTTP)
     node, monitor = global_node(settings), Monitor("global")
     board: dict[str, DirectWire] = {}
@@ -243,7 +243,7 @@ def test_fifty_servers_stay_responsive(driver: Any, tmp_path: Path) -> None:
     size = {"servers": 50, "clusters": 2000, "groups": 300}
     with simulated_hub(tmp_path, Model(policy="fclub-dc", dim=DIM), size["servers"]) as (hub, node):
         shuffle(node, 0, **size)
-        browser.look_at(driver, f"{hub.base_url}/#token={TOKEN}")
+        browser.look_at(driver, f"{hub.base_url}/#token={ADMIN_TOKEN}")
         paint = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
         assert browser.wait_for(driver, paint) < 2000
         browser.measure_work(driver)

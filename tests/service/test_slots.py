@@ -226,6 +226,35 @@ def test_a_copy_of_a_store_uses_no_slot_again(tmp_path: Path) -> None:
     pump.close()
 
 
+@pytest.mark.parametrize("later", [100.0, 30 * DAY])
+def test_a_copy_that_was_adding_users_up_sends_nothing(tmp_path: Path, later: float) -> None:
+    """The slot is charged before anything else is done, also before what was under way goes on."""
+    environment, plan = world(2, 8), a_plan(2, 8)
+    pump = federation(tmp_path, environment, plan)
+    for _ in range(8):
+        visit(pump, environment)
+    node = pump.locals["s0"]
+    pump.time = plan.begins[0]
+    assert node.tick()
+    node.store.write(node.take().statements)
+    old = {file: file.read_bytes() for file in tmp_path.glob("s0.db*")}
+    pump.run()
+    assert node.books.messages() == {"release": 1}
+    node.store.close()
+    for file in tmp_path.glob("s0.db*"):
+        file.unlink()
+    for file, data in old.items():
+        file.write_bytes(data)
+    pump.time += later
+    copy: Any = pump.open_local("s0")
+    assert copy.server.busy, "the work that was under way when the copy was made"
+    pump.locals["s0"] = copy
+    pump.run()
+    assert copy.books.messages() == {}
+    assert copy.server.exchange.ledger.streams["s0"].sequence >= 1
+    pump.close()
+
+
 def test_servers_with_different_plans_do_not_agree(tmp_path: Path) -> None:
     environment, plan = world(2, 8), a_plan(2, 8)
     pump = federation(tmp_path, environment, plan)

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from hashlib import sha256
-from math import sqrt
+from math import ceil, floor, sqrt
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from fclub.cohorts.members import MOST_MEMBERS
 from fclub.core.packing import inside, under
 from fclub.core.population.contribution import PublicPoint
 from fclub.core.population.filter import (
@@ -226,7 +227,8 @@ class SlotsLocal:
     Live, slot r is due at `times[r]`, in seconds since 1970, and can be begun until the plan's window
     is over: what was left out then is never made up for. A process uses only slots that came after it
     began, so that no copy of a store uses one again; what may have left before is charged as if it
-    had. In a simulation there are no times, and the global server calls for slots.
+    had. In a simulation there are no times, and the global server calls for slots. For secure sums
+    times and window are whole seconds, as the members of a cohort have them.
     """
 
     supports = frozenset({FORGET, REPLACE, ANYTIME})
@@ -246,10 +248,14 @@ class SlotsLocal:
         self.learner, self.transcript, self.plan = learner, transcript, transcript.plan
         self.first = transcript
         self.noise, self.ledger, self.name, self.link = noise, ledger, name, link
-        self.times = times
         self.in_cohort = times is not None and self.plan.secure
+        self.times, self.window = times, self.plan.window
+        if times is not None and self.in_cohort:
+            self.times, self.window = tuple(float(ceil(at)) for at in times), floor(self.plan.window)
         self.prepared: Prepared | None = None
         self.following = self.covered = self.servers = 0
+        self.claimed = 0
+        """Slots of which the other side says that this server has used them."""
         self.open: int | None = None
         self.void = False
         """Nothing more is sent for the open slot by this process; an earlier one may have."""
@@ -273,18 +279,19 @@ class SlotsLocal:
         what is over, begin the slot whose time has come."""
         if moment is None or not self.times:
             return None
+        begun = bisect_right(self.times, moment.now)
         before = bisect_right(self.times, moment.began + self.plan.tolerance)
+        before = max(before, min(self.claimed, begun))
         if self._unsettled(before):
             return partial(self._presume, before)
-        over = bisect_right(self.times, moment.now - self.plan.window)
+        over = bisect_right(self.times, moment.now - self.window)
         if self._unsettled(over):
             return partial(self._leave_out, over)
-        begun = bisect_right(self.times, moment.now)
-        if self.paused:
-            return None
-        if self.again:
+        if self.again:  # also in a pause, which must not tell that somebody was forgotten
             return self._add_up
-        return partial(self._begin_slot, begun - 1) if self.following < begun else None
+        return (
+            partial(self._begin_slot, begun - 1) if self.following < begun and not self.paused else None
+        )
 
     def _change(self) -> None:
         """There are others, or another point, than were added up for a cohort."""
@@ -374,16 +381,18 @@ class SlotsLocal:
 
     def _take(self, message: Released) -> None:
         """Use the bytes of the point, and see whether a replay of the filter agrees with them."""
-        sound = message.servers >= 1 and 1 <= message.share <= self.plan.deviation
+        sound = 1 <= message.servers <= MOST_MEMBERS and 1 <= message.share <= self.plan.deviation
         if not (sound and 0 <= message.slot < self.plan.releases):
             raise InvalidMessage(f"slot {message.slot} of {message.servers} servers makes no sense")
         if message.slot < self.transcript.told:
             return  # told again, in a new session
         told = read_point(message.point, self.plan.dim)
+        if np.abs(read_whole(message.sums, self.plan.entries).astype(np.float64)).max() >= LARGEST:
+            raise InvalidMessage("whole numbers that no users can have contributed")
         replayed = self.transcript.after(*msgspec.structs.astuple(message))
         own = replayed.population
         apart = max(float(np.abs(said - ours).max()) for said, ours in zip(told, own, strict=True))
-        self.alarm |= apart > TOLERANCE
+        self.alarm |= not apart <= TOLERANCE
         self.transcript, self.servers, self.unanswered = replayed, message.servers, False
         self._change()
         users = equivalent_users(replayed.state)
@@ -396,11 +405,15 @@ class SlotsLocal:
         """Nothing is sent for an unfinished slot, and slots that the other side has heard of are used.
 
         The unfinished slot stays open until the clock says whether an earlier process may have sent it.
-        A global server that has lost releases tells those that it has: they are all that counts.
+        A slot is taken for used once it has begun by this server's clock, and in a cohort never because
+        of what the other side says: there the window rule does without. A global server that has lost
+        releases tells those that it has: they are all that counts.
         """
         self.void, self.prepared, self.again = self.open is not None, None, False
-        if self._unsettled(min(beginning.used, self.plan.releases)):
-            self._presume(min(beginning.used, self.plan.releases))
+        used = 0 if self.in_cohort else min(beginning.used, self.plan.releases)
+        self.claimed = max(self.claimed, used)
+        if self.times is None and self._unsettled(used):
+            self._presume(used)
         if beginning.global_lost:
             self.transcript = self.first
 
@@ -424,13 +437,13 @@ class SlotsLocal:
 
     def state(self) -> State:
         arrays, values = self.transcript.saved()
-        numbers = [self.following, self.open, self.covered, self.servers]
+        numbers = [self.following, self.open, self.covered, self.servers, self.claimed]
         flags = [self.unanswered, self.alarm, self.void, self.again]
         return arrays, values | {"slots": numbers, "flags": flags}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.transcript = self.first.restored(arrays, values)
-        self.following, self.open, self.covered, self.servers = values["slots"]
+        self.following, self.open, self.covered, self.servers, self.claimed = values["slots"]
         self.unanswered, self.alarm, self.void, self.again = values["flags"]
 
 

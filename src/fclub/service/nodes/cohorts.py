@@ -19,8 +19,9 @@ import msgspec
 from fclub.cohorts.hub import Hub, HubRecord, Stage
 from fclub.cohorts.member import Member, MemberRecord
 from fclub.cohorts.messages import Call, Message, Outgoing, Roster, Step, decode, encode
-from fclub.errors import FclubError, OutOfRange
-from fclub.protocol.exchanges.slots import SlotsGlobal, SlotsLocal
+from fclub.cohorts.plan import CohortPlan
+from fclub.errors import FclubError, NoiseFailed, OutOfRange
+from fclub.protocol.exchanges.slots import Prepared, SlotsGlobal, SlotsLocal
 from fclub.service.link.channel import GLOBAL, VERSION, Cohort, encode_frame
 from fclub.service.nodes.node import Journal
 
@@ -33,6 +34,12 @@ MOST_WAITING = 4_096
 AGAIN_SECONDS = 1.0
 """How often what was not answered is said again."""
 
+NOTICE_SECONDS = 60.0
+"""How often at most the log tells why something was refused."""
+
+LAST_PART = 0.25
+"""Of a window; what arrives in it is not taken, since users could not be added up again in time."""
+
 Compute = Callable[[], Step]
 
 
@@ -43,11 +50,14 @@ class Side(ABC):
         self.name, self.journal, self.clock = name, journal, clock
         self.waiting: deque[tuple[str, Message]] = deque()
         self.notice = ""
+        """Why the last message was refused."""
         self._later: list[Outgoing] = []
-        self._again = 0.0
+        self._again = self._noticed = 0.0
 
     def receive(self, sender: str, payload: bytes) -> None:
-        message = decode(payload)
+        self._keep(sender, decode(payload))
+
+    def _keep(self, sender: str, message: Message) -> None:
         if len(self.waiting) < MOST_WAITING:
             self.waiting.append((sender, message))
 
@@ -83,12 +93,21 @@ class Side(ABC):
         return due
 
     def _refused(self, compute: Compute) -> Step:
-        """A refusal sends nothing; an operator reads why."""
+        """A refusal sends nothing. What cannot draw noise must not go on."""
         try:
             return compute()
+        except NoiseFailed:
+            raise
         except FclubError as refusal:
             self.notice = str(refusal)
             return Step()
+
+    def _tell(self) -> None:
+        """An operator reads in the log why something was refused."""
+        now = self.clock()
+        if self.notice and now >= self._noticed + NOTICE_SECONDS:
+            self.journal.changes.notices.append(f"secure sums: {self.notice}")
+            self.notice, self._noticed = "", now
 
     def run(self) -> None:
         """Everything that there is to do, here and now."""
@@ -105,56 +124,67 @@ class MemberSide(Side):
         journal: Journal,
         exchange: Callable[[], SlotsLocal],
         member: Member,
-        period: int,
+        plan: CohortPlan,
         sent: Callable[[int], None],
     ) -> None:
         super().__init__(name, journal, member.now)
-        self.member, self.period = member, period
+        self.member, self.plan = member, plan
         self._exchange, self._sent = exchange, sent
-        self._given: int | None = None
+        self._given: Prepared | None = None
         self._charges = len(member.record.charges)
 
+    def receive(self, sender: str, payload: bytes) -> None:
+        message = decode(payload)
+        if not (isinstance(message, Call | Roster) and self._closing()):
+            self._keep(sender, message)
+
+    def _closing(self) -> bool:
+        """The window of a slot is nearly over, or was over before the next begins."""
+        now = self.member.now()
+        begun = bisect_right(self.plan.times, now)
+        return begun > 0 and now >= self.plan.times[begun - 1] + (1.0 - LAST_PART) * self.plan.window
+
     def next(self) -> Compute | None:
+        """Messages are looked at in the order in which they came, whatever they wait for."""
         self.member.tick()
         self._take_over()
+        self._tell()
         if self._time_to_repeat():
             self.done(Step(None, self.member.resend()))
         self._send_due()
-        for _ in range(len(self.waiting)):
-            sender, message = self.waiting.popleft()
-            if self._too_early(message):
-                self.waiting.append((sender, message))
-            else:
-                return partial(self._refused, partial(self.member.receive, message))
-        return None
+        if not self.waiting or self._too_early(self.waiting[0][1]):
+            return None
+        _, message = self.waiting.popleft()
+        return partial(self._refused, partial(self.member.receive, message))
 
     def _take_over(self) -> None:
         """The released model as it was told, and the sum of the slot that is open."""
         exchange = self._exchange()
         self.member.hold_model(exchange.transcript.told, exchange.transcript.digest)
-        prepared = exchange.prepared
-        slot = None if prepared is None else prepared.slot
-        if slot != self._given:
-            self._given = slot
-            if prepared is None:
-                self.member.discard()
-            else:
-                try:
-                    self.member.prepare(self.period, prepared.slot, prepared.sums)
-                except OutOfRange as refusal:  # the slot is left out
-                    self.notice = str(refusal)
+        if exchange.prepared is self._given:
+            return
+        self._given = prepared = exchange.prepared
+        self.member.discard()
+        if prepared is not None:
+            try:
+                self.member.prepare(self.plan.period, prepared.slot, prepared.sums)
+            except OutOfRange as refusal:  # the slot is left out
+                self.notice = str(refusal)
 
     def _too_early(self, message: Message) -> bool:
-        """A slot is called that has not begun here, or its users are still being added up."""
+        """A slot has begun, here or at the hub by a clock that differs as much as clocks may, and its
+        users are still being added up."""
         exchange = self._exchange()
         match message:
-            case Call():
-                slot = message.slot
+            case Call(period=self.plan.period, slot=slot) if 0 <= slot < len(self.plan.times):
+                pass
             case Roster() if self.member.joined is not None:
                 slot = self.member.joined
             case _:
                 return False
-        return slot >= exchange.following or slot == exchange.open != self._given
+        if slot >= exchange.following:
+            return self.plan.times[slot] <= self.member.now() + self.plan.tolerance
+        return slot == exchange.open and exchange.prepared is None and not exchange.void
 
     def _stored(self, record: MemberRecord) -> None:
         """Whoever was told to go has sent: a charge that was not presumed."""
@@ -162,7 +192,6 @@ class MemberSide(Side):
         for charge in record.charges[known:]:
             if not charge.presumed:
                 self._sent(charge.slot)
-                self._given = None
 
 
 class HubSide(Side):
@@ -180,10 +209,14 @@ class HubSide(Side):
         self.hub = hub
         self._exchange, self.summed = exchange, summed
         self._record = hub.record
+        self._readmitted: list[str] = []
 
     def next(self) -> Compute | None:
         exchange = self._exchange()
         self.hub.hold_model(exchange.transcript.told, exchange.transcript.digest)
+        self._tell()
+        while self._readmitted:
+            self.done(self.hub.readmit(self._readmitted.pop()))
         self._send_due()
         if self._time_to_repeat():
             self.done(self.hub.start_again())
@@ -203,9 +236,12 @@ class HubSide(Side):
             self.done(self._refused(partial(self.hub.call, slot)))
 
     def readmit(self, name: str) -> None:
-        """An operator lets a member take part again that was ready and did not send."""
+        """An operator lets a member take part again that was ready and did not send.
+
+        That is between two steps: the hub may be computing one in another thread.
+        """
         if name in self.hub.record.left_out:
-            self.done(self.hub.readmit(name))
+            self._readmitted.append(name)
 
     def _stored(self, record: HubRecord) -> None:
         gone, self._record = self._record.gone, record

@@ -775,6 +775,7 @@ class LocalNode(Node):
         self.books.compare(self.journal.recover(KINDS))
         self.users.recover()
         self.sessions.recovered()
+        self.tick()  # what an earlier process may have sent is charged before anything else is done
 
     @property
     def channels(self) -> list[Channel]:
@@ -960,7 +961,7 @@ def join(node: LocalNode, identity: Identity, members: MemberList, plan: CohortP
     def sent(slot: int) -> None:
         node.journal.do(Sent(slot))
 
-    side = MemberSide(node.name, node.journal, partial(slots_of, node), member, plan.period, sent)
+    side = MemberSide(node.name, node.journal, partial(slots_of, node), member, plan, sent)
     for step in (member.begin(), member.accept(members), member.adopt(plan)):
         side.done(step)
     node.cohort = side
