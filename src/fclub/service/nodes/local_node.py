@@ -678,8 +678,8 @@ class Rewards:
         items, bound = self.node.items, None if item is None else self.node.server.bound(row)
         expected = None if bound is None else items.expected(bound, x)
         self._learn(NEVER if again else 0, row, x, reward)
-        if item is not None:
-            items.learn(key, row, item, expected, reward)
+        if item is not None and not items.learn(key, row, item, expected, reward):
+            expected = None
         self.node.past.add(key, row, reward, item, self.journal.changes, expected)
         return True
 
@@ -917,8 +917,11 @@ class LocalNode(Node):
 
     def forget(self, before: float) -> bool:
         """Drop some decisions made before a time; False if there are none. Feedback is unknown then."""
-        self.items.forget_before(before, self.journal.changes)
-        return self.decisions.forget(before, self.journal.changes)
+        old = self.decisions.made_before(before)
+        if old:
+            self.items.forget_old(old, self.journal.changes)
+            self.decisions.forget(old, self.journal.changes)
+        return bool(old)
 
     @property
     def exhausted(self) -> bool:
