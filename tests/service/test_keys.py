@@ -20,9 +20,11 @@ from fclub.errors import Forbidden, InvalidFile, InvalidSetting, Unauthorized
 from fclub.service.http import api, global_api
 from fclub.service.http.keys import (
     ADMIN,
+    CATALOGUE,
     FEEDBACK,
     METRICS,
     NEEDS,
+    PRIVACY,
     RECOMMEND,
     SCOPES,
     SIMULATE,
@@ -94,6 +96,37 @@ def test_every_route_needs_exactly_its_scope(which: str, request: pytest.Fixture
         }
         assert let_in == ({scope} if scope else set(EVERYTHING)), route.path
         assert scope is None or status(client, method, route.path, "unknown") == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "scope", "key"),
+    [
+        ("items/x/similar", RECOMMEND, "items"),
+        ("items/x%2Fsimilar", CATALOGUE, "id"),
+        ("items/x%2fsimilar/similar", RECOMMEND, "items"),
+        ("items/x%2Fliked", CATALOGUE, "id"),
+        ("items/x/liked", ADMIN, "opinions"),
+        ("items/similar", CATALOGUE, "id"),
+        ("users/ann%2Fpreview", PRIVACY, "cluster"),
+        ("users/ann%2Fpreview/preview", ADMIN, "items"),
+        ("%75sers/ann%2Fdata", PRIVACY, "cluster"),
+        ("users/ann%2Fdata/data", PRIVACY, "decisions"),
+    ],
+)
+def test_a_quoted_slash_leads_to_no_other_route(
+    local: tuple[httpx.Client, Any], path: str, scope: str, key: str
+) -> None:
+    """The scope that is asked for is that of what is answered."""
+    client, _ = local
+    items = [{"id": name, "features": [0.5] * DIM} for name in ("x", "x/similar", "x/liked", "similar")]
+    client.put("/v1/items", json={"items": items}, headers={"Authorization": "Bearer catalogue"})
+    for name in ("ann", "ann/preview", "ann/data"):
+        asked = {"user": name, "items": ["x"]}
+        client.post("/v1/recommend", json=asked, headers={"Authorization": "Bearer recommend"})
+    let_in = {one for one in SCOPES if status(client, "GET", f"/v1/{path}", one) == 200}
+    assert let_in == {scope}
+    answer = client.get(f"/v1/{path}", headers={"Authorization": f"Bearer {scope}"})
+    assert key in answer.json()
 
 
 def test_no_line_of_the_table_is_left_over(tmp_path: Path) -> None:

@@ -125,13 +125,13 @@ class Chooser:
 
     async def preview(self, user: str, count: int, category: str | None) -> list[api.Preview]:
         """What a known user would be shown of the catalogue, which leaves everything as it is."""
-        row = self.node.users.row_of(user)
         wanted = None if category is None else Filter(category=category)
         entry = api.RecommendRequest(user, count=count, filter=wanted)
         self._check_size(entry)
         await self.runner.commit()
+        row = self.node.users.row_of(user)
         offer = self._without(self._offer(entry), self._seen(row))
-        bound = self.node.bound(user).copy()
+        bound = self.node.server.bound(row).copy()
         found = await self._ranked(offer, bound, count, None)
         return [
             api.Preview(offer.ids[place], mean + width, mean, width)
