@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.conftest import Command
 from typer.testing import CliRunner
 
 from fclub.cli.keys import app
@@ -37,6 +39,7 @@ from fclub.service.http.keys import (
 )
 from fclub.service.link.broker import LocalBroker
 from fclub.service.link.channel import GLOBAL
+from fclub.service.monitoring import Monitor
 from fclub.service.serve import global_app, local_app
 from fclub.service.settings import GlobalSettings, Http, Model, Nats
 
@@ -231,6 +234,28 @@ def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
         Keys(file)
 
 
+def test_a_file_that_cannot_be_read_is_told_once_when_it_begins_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fclub.service.http.keys.LOOK_SECONDS", 0.001)
+    file, monitor = KeyFile(tmp_path / "s.keys"), Monitor("local")
+    file.add("shop", [RECOMMEND])
+    whole, keys = file.path.read_bytes(), Keys(file)
+
+    async def run() -> None:
+        watch = asyncio.create_task(keys.watch(monitor))
+        for text in (b'{"secret', b"[]", whole):
+            file.path.write_bytes(text)
+            await asyncio.sleep(0.1)
+        watch.cancel()
+
+    asyncio.run(run())
+    assert [{**one, "at": 0} for one in monitor.recent] == [
+        {"at": 0, "event": "keys not read", "file": "s.keys", "error": "InvalidFile"},
+        {"at": 0, "event": "keys read again", "file": "s.keys"},
+    ]
+
+
 def test_a_file_holds_no_token_and_is_its_owners_alone(tmp_path: Path) -> None:
     file = KeyFile(keys_of(tmp_path / "shop.db"))
     assert file.path.name == "shop.db.keys"
@@ -279,6 +304,25 @@ def test_a_key_that_makes_no_sense_is_not_made(
     with pytest.raises(InvalidSetting, match="there are: taken"), suppress(KeyError):
         file.revoke("shop")
     assert file.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("days", ["inf", "nan", "36501", "1e300", "-1"])
+def test_days_have_a_limit(tmp_path: Path, command: Command, days: str) -> None:
+    store = str(tmp_path / "shop.db")
+    done = command("keys", "add", store, "shop", "--scopes", RECOMMEND, "--days", days)
+    assert done.returncode == 2
+    assert "days" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not keys_of(store).exists()
+
+
+def test_any_date_is_listed(tmp_path: Path) -> None:
+    file = KeyFile(tmp_path / "s.keys")
+    for k, moment in enumerate((1e300, -1e300, 1e12, 0.0)):
+        file.add(f"k{k}", [RECOMMEND], expires=moment)
+    done = CliRunner().invoke(app, ["list", str(file.path)], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    assert "1e+300 seconds after 1970" in done.stdout
 
 
 def test_commands(tmp_path: Path) -> None:
