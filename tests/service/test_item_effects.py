@@ -69,9 +69,10 @@ def kept(node: LocalNode) -> dict[str, tuple[int, int]]:
 
 def show(node: LocalNode, user: str, rng: np.random.Generator) -> str:
     there = [key for key in IDS if key in node.catalogue]
-    offered = [there[k] for k in rng.permutation(len(there))[:2]]
-    rows = np.array([node.catalogue.features(key) for key in offered])
-    return node.recommend(user, rows, offered, known=True).id
+    item = there[int(rng.integers(len(there)))]
+    features = node.catalogue.features(item)
+    assert features is not None
+    return node.show(user, item, features, bound=node.bound(user))
 
 
 def test_whatever_happens_what_is_known_is_the_sum_over_what_is_kept(tmp_path: Path) -> None:

@@ -96,8 +96,8 @@ class Chooser:
     def _one(self, entry: api.RecommendRequest) -> api.Recommended:
         self._check_size(entry)
         assert entry.items is not None
-        ids, rows, known = self._given(entry.items)
-        decision = self.node.choose(entry.user, rows, ids, known)
+        ids, rows, _ = self._given(entry.items)
+        decision = self.node.choose(entry.user, rows, ids)
         return api.Recommended(decision.id, ids[decision.index], decision.index)
 
     async def choose(self, entry: api.RecommendRequest) -> api.Recommended | api.Several:

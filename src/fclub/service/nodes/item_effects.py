@@ -8,14 +8,11 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from math import floor
 
-import numpy as np
-
 from fclub.core.items import NOTHING, Residuals, in_units
-from fclub.core.offers import best_items
-from fclub.core.types import Matrix, Vector
+from fclub.core.types import Vector
 from fclub.protocol.interfaces.learner import Bound
 from fclub.service.store.catalogue import Catalogue
 from fclub.service.store.decisions import Decisions, Old
@@ -58,14 +55,6 @@ class LearnedItems:
     def start(self) -> None:
         self.on = True
         self._catalogue.learn_effects()
-
-    def choose(self, bound: Bound, items: Matrix, ids: Sequence[str]) -> int:
-        """Which of these items of the catalogue to show."""
-        known, everything = (
-            self._catalogue.effects_at(self._catalogue.places(ids)),
-            np.ones(len(ids), bool),
-        )
-        return int(best_items(items, everything, bound.scoring, 1, known)[0][0])
 
     def expected(self, bound: Bound, x: Vector) -> int | None:
         """What a user with this bound is expected to reward such an item with."""

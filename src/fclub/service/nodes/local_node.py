@@ -73,11 +73,12 @@ from fclub.service.store.catalogue import Catalogue
 from fclub.service.store.decisions import (
     Decisions,
     Offered,
+    Own,
     Shown,
     coin_of,
     decode_events,
     encode_events,
-    offer_of,
+    encode_offer,
     time_of,
 )
 from fclub.service.store.forgotten import DAY, ForgottenNames, Remembered
@@ -786,29 +787,26 @@ class LocalNode(Node):
         self.books.post(message, channel.ordinal, changes)
         channel.send(encode(message), changes)
 
-    def recommend(self, user: str, items: Matrix, ids: Sequence[str], known: bool = False) -> Decision:
-        """Somebody arrives, and is shown one of these items; `known`: they are of the catalogue."""
+    def recommend(self, user: str, items: Matrix, ids: Sequence[str]) -> Decision:
+        """Somebody arrives, and is shown one of these items."""
         self.users.row_of_new(user)
-        return self.choose(user, items, ids, known)
+        return self.choose(user, items, ids)
 
-    def choose(self, user: str, items: Matrix, ids: Sequence[str], known: bool = False) -> Decision:
-        """Choose an item for somebody who has arrived, and remember what was shown to whom."""
+    def choose(self, user: str, items: Matrix, ids: Sequence[str]) -> Decision:
+        """Choose an item for somebody who has arrived, and remember what was shown to whom.
+
+        The items are the application's own: of those of the catalogue more is known (`show`).
+        """
         self.family.domain.check_items(items)
         row = self.users.rows[user]
-        bound: Bound | None = None
         offered: Offered | None = None
-        if known and self.items.on:
-            bound = self.server.bound(row)
-            index = self.items.choose(bound, items, ids)
-        else:
-            index = self.server.recommend(row, items)
+        index = self.server.recommend(row, items)
         key = self.decisions.new_key(user)
         if self.uniform > 0.0:
             index, chance = mix(index, len(items), self.uniform, coin_of(key))
-            offer = offer_of(list(ids), None if known else items.tobytes())
+            offer = encode_offer(Own(list(ids), items.tobytes()))
             offered = Offered(chance, self.catalogue.version, offer)
-        told = None if bound is None else self.items.expected(bound, items[index])
-        shown = Shown(row, items[index].tobytes(), era=self.sessions.era, expected=told)
+        shown = Shown(row, items[index].tobytes(), era=self.sessions.era)
         self.decisions.add(key, shown, ids[index], self.journal.changes, offered)
         return Decision(key.hex(), index)
 

@@ -384,8 +384,3 @@ class Own(msgspec.Struct, tag="o", array_like=True, frozen=True):
 
 encode_offer = msgspec.msgpack.Encoder().encode
 decode_offer = msgspec.msgpack.Decoder(Whole | Part | Own).decode
-
-
-def offer_of(ids: list[str], features: bytes | None) -> bytes:
-    """Items of the catalogue, or the application's own with their features."""
-    return encode_offer(Part(ids) if features is None else Own(ids, features))
