@@ -12,6 +12,7 @@ the other policy has learned from N rounds of its own before, and is evaluated a
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import tempfile
 from dataclasses import dataclass, replace
@@ -26,7 +27,12 @@ from fclub.environments.base import place
 from fclub.environments.logs import read_log
 from fclub.environments.replay import Estimate, evaluate_replay
 from fclub.policies.base import Policy
+from fclub.service.http.api import Recommended, RecommendRequest
+from fclub.service.http.choosing import Chooser
+from fclub.service.link.wire import DirectWire
+from fclub.service.monitoring import Monitor
 from fclub.service.nodes.parts import local_node
+from fclub.service.nodes.runner import Runner
 from fclub.service.settings import LocalSettings, Model
 from fclub.service.store.export import export_log
 
@@ -63,19 +69,23 @@ class World:
         return float(rng.binomial(steps, mean)) / steps
 
 
-def serve(world: World, store: Path, rounds: int, uniform: float, seed: int) -> None:
+async def serve(world: World, store: Path, rounds: int, uniform: float, seed: int) -> None:
     """Visits of a server that keeps what was on offer and how likely its choices were."""
     rng = np.random.default_rng([seed, 1])
     model = Model(policy=POLICY, dim=DIM, constant=HALF, uniform=uniform)
-    node = local_node(LocalSettings(model=model, store=str(store)), rng=rng)
+    settings = LocalSettings(model=model, store=str(store))
+    node = local_node(settings, rng=rng)
+    chooser = Chooser(settings, node, Runner(node, DirectWire(settings.name, {}), Monitor("local")))
     ids = [f"item-{k}" for k in range(STOCK)]
     node.put_items(ids, world.items)
     for user in range(USERS):  # so that the export's numbers of users are the world's
         node.bound(f"user-{user}")
     for t in range(rounds):
         user, offer = world.visit(rng)
-        shown = node.recommend(f"user-{user}", world.items[offer], [ids[k] for k in offer], known=True)
-        node.rewards.feedback(shown.id, world.reward(rng, user, int(offer[shown.index])))
+        asked = RecommendRequest(f"user-{user}", [ids[k] for k in offer], exclude_seen=False)
+        shown = await chooser.choose(asked)
+        assert isinstance(shown, Recommended)
+        node.rewards.feedback(shown.decision, world.reward(rng, user, int(offer[shown.index])))
         if t % COMMIT_EVERY == COMMIT_EVERY - 1:
             node.commit()
     node.commit()
@@ -135,7 +145,7 @@ def repeat(seed: int, plan: Plan) -> Repetition:
     world, memory = World(seed, plan.stars), Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
         folder = Path(name)
-        serve(world, folder / "s.db", plan.rounds, plan.uniform, seed)
+        asyncio.run(serve(world, folder / "s.db", plan.rounds, plan.uniform, seed))
         export_log(folder / "s.db", folder / "log.jsonl", folder / "items.csv")
         log = read_log(folder / "log.jsonl", folder / "items.csv")
     log = replace(log, users=np.array(log.names, dtype=np.int64)[log.users])

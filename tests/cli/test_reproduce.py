@@ -4,9 +4,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 from tests.conftest import Command
+from typer.testing import CliRunner
+
+from fclub.cli.reproduce import app
+from fclub.experiments.study.figures import Scale, make_figures
 
 
 def fclub(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -69,6 +75,27 @@ def test_errors_are_one_line(
     assert len(lines) == 1
     assert word in lines[0]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("asked", "code"), [((), 0), (("yelp: no data",), 1)])
+def test_only_what_is_missing_of_the_figures_asked_for_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...], code: int
+) -> None:
+    """The folder may hold others that were made in part."""
+    (figure,) = make_figures("bounds", Scale(60, (0,), None), None)
+    figure = replace(figure, skipped=asked)
+    other = SimpleNamespace(figure=SimpleNamespace(skipped=("movielens: no data",)), claims=[])
+    built = SimpleNamespace(sections=[other], page="report.html")
+    found = {
+        "make_figures": [figure],
+        "run_study": SimpleNamespace(figures=[figure], left_out=[]),
+        "build_report": built,
+    }
+    for name, value in found.items():
+        monkeypatch.setattr(f"fclub.cli.reproduce.{name}", lambda *_, value=value: value)
+    done = CliRunner().invoke(app, ["bounds", *SMALL, "--json"])
+    assert done.exit_code == code
+    assert json.loads(done.stdout)["skipped"] == [*asked]
 
 
 @pytest.mark.parametrize("name", ["reproduce", "report", "demo"])

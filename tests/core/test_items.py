@@ -89,6 +89,18 @@ def test_what_is_taken_out_leaves_nothing(seed: int) -> None:
         np.testing.assert_array_equal(left, whole)
 
 
+def test_what_leaves_counts_towards_the_next_fit() -> None:
+    """Where as many rewards leave as come, the model still follows what they are."""
+    book = ItemBook(4)
+    for step in range(400):
+        residual = in_units(0.5 if step < 200 else -0.25)
+        book.add(step % 4, "abcd"[step % 4], Residuals(1, residual, residual * residual))
+        if step >= 200:
+            gone = in_units(0.5)
+            book.add(step % 4, "abcd"[step % 4], Residuals(-1, -gone, -gone * gone))
+    assert book.first(4).model[MEAN] == pytest.approx(-0.25, abs=0.1)
+
+
 def test_residuals_have_a_unit_and_a_limit() -> None:
     assert [in_units(0.5), in_units(-0.25), in_units(100.0)] == [2**15, -(2**14), 2**19]
     assert in_units(UNIT / 3) == 0

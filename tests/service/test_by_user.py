@@ -163,7 +163,7 @@ def test_whatever_happens_they_are_those_of_a_search(
                 shop.check()
             case "old":
                 shop.commit()
-                shop.decisions.forget(clock - 0.1, shop.changes)
+                shop.decisions.forget(shop.decisions.made_before(clock - 0.1), shop.changes)
             case "user":
                 row = int(rng.integers(USERS))
                 shop.decisions.delete_user(row, shop.changes)

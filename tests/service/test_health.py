@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import sqlite3
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from fclub.service.dashboard.words import (
 from fclub.service.link.broker import LocalBroker
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import Broker, NatsWire
-from fclub.service.monitoring import Monitor
+from fclub.service.monitoring import ClockWatch, Monitor
 from fclub.service.nodes.global_node import QUARANTINE_AFTER, UNHEARD_SECONDS, Membership
 from fclub.service.nodes.handshake import AGREED
 from fclub.service.settings import Model
@@ -151,6 +152,27 @@ def test_a_budget_that_ends_before_its_plan_is_told(tmp_path: Path) -> None:
     node.books.ledger.exhausted = True
     assert "before the plan ended" in local_troubles(node)[0]
     pump.close()
+
+
+def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    store = Store(tmp_path / "gone" / "a.db", "global")
+    shutil.rmtree(tmp_path / "gone")
+    assert store.describe(sqlite3.OperationalError("no file"))["disk"] == str(tmp_path / "gone")
+    assert "cannot be read" in str(store.disk.nearly_full)
+    store.close()
+
+
+def test_a_suspended_machine_has_no_clock_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = {time.CLOCK_MONOTONIC: 10.0, time.CLOCK_BOOTTIME: 10.0}
+    monkeypatch.setattr(time, "clock_gettime", passed.__getitem__)
+    now = 1000.0
+    watch = ClockWatch(lambda: now)
+    passed[time.CLOCK_BOOTTIME] += 3600.0
+    now += 3600.0
+    assert watch.jump() == 0.0
+    now += 3600.0
+    assert watch.jump() == 3600.0
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from fclub.service.nodes.local_node import LocalNode
 from fclub.service.nodes.parts import local_node
 from fclub.service.serve import local_app
 from fclub.service.settings import LocalSettings, Model
+from fclub.service.store.store import Store
 
 from .conftest import DIM, TOKEN, local_settings, serving
 
@@ -67,9 +69,10 @@ def kept(node: LocalNode) -> dict[str, tuple[int, int]]:
 
 def show(node: LocalNode, user: str, rng: np.random.Generator) -> str:
     there = [key for key in IDS if key in node.catalogue]
-    offered = [there[k] for k in rng.permutation(len(there))[:2]]
-    rows = np.array([node.catalogue.features(key) for key in offered])
-    return node.recommend(user, rows, offered, known=True).id
+    item = there[int(rng.integers(len(there)))]
+    features = node.catalogue.features(item)
+    assert features is not None
+    return node.show(user, item, features, bound=node.bound(user))
 
 
 def test_whatever_happens_what_is_known_is_the_sum_over_what_is_kept(tmp_path: Path) -> None:
@@ -119,6 +122,51 @@ def test_whatever_happens_what_is_known_is_the_sum_over_what_is_kept(tmp_path: P
             assert known(node) == before
     assert known(node) == kept(node)
     assert sum(number for number, _ in known(node).values()) > 20
+    node.store.close()
+
+
+class BetweenReads:
+    """Reads of a store; after the first one the commit of another thread ends."""
+
+    def __init__(self, store: Store) -> None:
+        self._reader, self._commit = store.reader, [store.commit]
+
+    def execute(self, *words: Any) -> Any:
+        found = self._reader.execute(*words).fetchall()
+        while self._commit:
+            self._commit.pop()()
+        return SimpleNamespace(fetchall=lambda: found)
+
+
+def test_a_commit_may_end_while_old_decisions_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fclub.service.store.decisions.FORGOTTEN_AT_ONCE", 5)
+    node, rng = opened(plus(tmp_path)), np.random.default_rng(0)
+    for k in range(20):
+        node.rewards.feedback(show(node, "ann" if k < 3 else "ben", rng), 1.0)
+    node.commit()
+    node.users.forget("ann")
+    changes, reader = node.take(), node.store.reader
+    node.store.stage(changes.statements)
+    monkeypatch.setattr(node.store, "reader", BetweenReads(node.store))
+    node.forget(LATER)
+    monkeypatch.setattr(node.store, "reader", reader)
+    node.committed(changes)
+    assert known(node) == kept(node)
+    node.store.close()
+
+
+def test_an_id_that_comes_again_as_it_is_forgotten_is_not_counted(tmp_path: Path) -> None:
+    node = opened(plus(tmp_path))
+    for user in ("ann", "ben"):
+        assert node.rewards.learn_past("1", user, np.ones(DIM) / 4, 1.0, "a")
+        if user == "ann":
+            node.commit()
+            node.users.forget(user)
+    assert known(node) == kept(node) == {}
+    node.users.forget("ben")
+    assert known(node) == kept(node) == {}
     node.store.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.conftest import Command
 from typer.testing import CliRunner
 
 from fclub.cli.keys import app
@@ -20,9 +22,11 @@ from fclub.errors import Forbidden, InvalidFile, InvalidSetting, Unauthorized
 from fclub.service.http import api, global_api
 from fclub.service.http.keys import (
     ADMIN,
+    CATALOGUE,
     FEEDBACK,
     METRICS,
     NEEDS,
+    PRIVACY,
     RECOMMEND,
     SCOPES,
     SIMULATE,
@@ -35,6 +39,7 @@ from fclub.service.http.keys import (
 )
 from fclub.service.link.broker import LocalBroker
 from fclub.service.link.channel import GLOBAL
+from fclub.service.monitoring import Monitor
 from fclub.service.serve import global_app, local_app
 from fclub.service.settings import GlobalSettings, Http, Model, Nats
 
@@ -94,6 +99,37 @@ def test_every_route_needs_exactly_its_scope(which: str, request: pytest.Fixture
         }
         assert let_in == ({scope} if scope else set(EVERYTHING)), route.path
         assert scope is None or status(client, method, route.path, "unknown") == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "scope", "key"),
+    [
+        ("items/x/similar", RECOMMEND, "items"),
+        ("items/x%2Fsimilar", CATALOGUE, "id"),
+        ("items/x%2fsimilar/similar", RECOMMEND, "items"),
+        ("items/x%2Fliked", CATALOGUE, "id"),
+        ("items/x/liked", ADMIN, "opinions"),
+        ("items/similar", CATALOGUE, "id"),
+        ("users/ann%2Fpreview", PRIVACY, "cluster"),
+        ("users/ann%2Fpreview/preview", ADMIN, "items"),
+        ("%75sers/ann%2Fdata", PRIVACY, "cluster"),
+        ("users/ann%2Fdata/data", PRIVACY, "decisions"),
+    ],
+)
+def test_a_quoted_slash_leads_to_no_other_route(
+    local: tuple[httpx.Client, Any], path: str, scope: str, key: str
+) -> None:
+    """The scope that is asked for is that of what is answered."""
+    client, _ = local
+    items = [{"id": name, "features": [0.5] * DIM} for name in ("x", "x/similar", "x/liked", "similar")]
+    client.put("/v1/items", json={"items": items}, headers={"Authorization": "Bearer catalogue"})
+    for name in ("ann", "ann/preview", "ann/data"):
+        asked = {"user": name, "items": ["x"]}
+        client.post("/v1/recommend", json=asked, headers={"Authorization": "Bearer recommend"})
+    let_in = {one for one in SCOPES if status(client, "GET", f"/v1/{path}", one) == 200}
+    assert let_in == {scope}
+    answer = client.get(f"/v1/{path}", headers={"Authorization": f"Bearer {scope}"})
+    assert key in answer.json()
 
 
 def test_no_line_of_the_table_is_left_over(tmp_path: Path) -> None:
@@ -198,6 +234,28 @@ def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
         Keys(file)
 
 
+def test_a_file_that_cannot_be_read_is_told_once_when_it_begins_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fclub.service.http.keys.LOOK_SECONDS", 0.001)
+    file, monitor = KeyFile(tmp_path / "s.keys"), Monitor("local")
+    file.add("shop", [RECOMMEND])
+    whole, keys = file.path.read_bytes(), Keys(file)
+
+    async def run() -> None:
+        watch = asyncio.create_task(keys.watch(monitor))
+        for text in (b'{"secret', b"[]", whole):
+            file.path.write_bytes(text)
+            await asyncio.sleep(0.1)
+        watch.cancel()
+
+    asyncio.run(run())
+    assert [{**one, "at": 0} for one in monitor.recent] == [
+        {"at": 0, "event": "keys not read", "file": "s.keys", "error": "InvalidFile"},
+        {"at": 0, "event": "keys read again", "file": "s.keys"},
+    ]
+
+
 def test_a_file_holds_no_token_and_is_its_owners_alone(tmp_path: Path) -> None:
     file = KeyFile(keys_of(tmp_path / "shop.db"))
     assert file.path.name == "shop.db.keys"
@@ -246,6 +304,25 @@ def test_a_key_that_makes_no_sense_is_not_made(
     with pytest.raises(InvalidSetting, match="there are: taken"), suppress(KeyError):
         file.revoke("shop")
     assert file.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("days", ["inf", "nan", "36501", "1e300", "-1"])
+def test_days_have_a_limit(tmp_path: Path, command: Command, days: str) -> None:
+    store = str(tmp_path / "shop.db")
+    done = command("keys", "add", store, "shop", "--scopes", RECOMMEND, "--days", days)
+    assert done.returncode == 2
+    assert "days" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not keys_of(store).exists()
+
+
+def test_any_date_is_listed(tmp_path: Path) -> None:
+    file = KeyFile(tmp_path / "s.keys")
+    for k, moment in enumerate((1e300, -1e300, 1e12, 0.0)):
+        file.add(f"k{k}", [RECOMMEND], expires=moment)
+    done = CliRunner().invoke(app, ["list", str(file.path)], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    assert "1e+300 seconds after 1970" in done.stdout
 
 
 def test_commands(tmp_path: Path) -> None:

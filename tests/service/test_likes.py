@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import numpy as np
@@ -11,9 +15,13 @@ import pytest
 
 from fclub import Client
 from fclub.client import Observation
+from fclub.errors import NotFound
+from fclub.service.http.choosing import Chooser
+from fclub.service.http.shop import Shop
 from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.parts import local_node
 from fclub.service.serve import local_app
-from fclub.service.settings import Http, Model
+from fclub.service.settings import Http, LocalSettings, Model
 from fclub.service.store.popular import likes_by_cluster
 
 from .conftest import ADMIN, DIM, TOKEN, local_settings, offer, serving
@@ -104,6 +112,54 @@ def test_a_preview_is_what_is_shown_next_and_changes_nothing(policy: str, tmp_pa
         assert effect is None or (effect["mean"] < 0.0 and 0.0 < effect["deviation"] < 1.0)
         for path in ("/v1/users/nobody/preview", "/v1/users/u0/preview?count=0"):
             assert client.get(path, headers=ADMIN).status_code in (404, 422)
+
+
+class Meanwhile:
+    """A commit during which something else happens, once."""
+
+    def __init__(self, node: LocalNode, what: Callable[[], Any]) -> None:
+        self._node, self._what = node, [what]
+
+    async def commit(self) -> None:
+        while self._what:
+            self._what.pop()()
+        self._node.commit()
+
+
+def shop_of(path: Path) -> tuple[LocalSettings, LocalNode, Shop, Any]:
+    """The routes of a shop that is not served, and a request for one of its items."""
+    settings = local_settings(path, model=Model(dim=DIM, policy="fclub-plus"))
+    node = local_node(settings)
+    node.put_items([*ITEMS], np.array([*ITEMS.values()]))
+    for k, item in enumerate(ITEMS):
+        node.rewards.learn_past(f"past-{k}", "ann", np.array(ITEMS[item]), k % 2, item)
+    node.commit()
+    asked = SimpleNamespace(query_params={}, path_params={"item": "item-1"})
+    nothing: Any = None
+    shop = Shop(settings, node, nothing, nothing, lambda handle, entry: handle(entry))
+    return settings, node, shop, asked
+
+
+def test_the_catalogue_may_change_while_likes_are_counted(tmp_path: Path) -> None:
+    _, node, shop, asked = shop_of(tmp_path)
+    again = partial(node.put_items, [*ITEMS], np.array([*ITEMS.values()]))
+    shop.runner = shop._likes._runner = cast(Any, Meanwhile(node, again))
+    (one,) = asyncio.run(shop.liked(asked)).clusters
+    assert {found.name for found in one.items} == {*ITEMS}
+    gone = partial(node.delete_item, "item-1")
+    shop.runner, shop._likes._runner = (cast(Any, Meanwhile(node, what)) for what in (int, gone))
+    shop._likes._found = None
+    assert asyncio.run(shop.opinions(asked)).effect is None
+    node.store.close()
+
+
+def test_who_is_forgotten_meanwhile_is_no_user_of_a_preview(tmp_path: Path) -> None:
+    settings, node, _, _ = shop_of(tmp_path)
+    gone = cast(Any, Meanwhile(node, partial(node.users.forget, "ann")))
+    with pytest.raises(NotFound, match="there is no user 'ann'"):
+        asyncio.run(Chooser(settings, node, gone).preview("ann", 3, None))
+    assert not node.users.rows
+    node.store.close()
 
 
 def test_at_level_interactive_only_previews_are_told(tmp_path: Path) -> None:

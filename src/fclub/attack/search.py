@@ -41,22 +41,10 @@ CHUNK = 50
 """Histories of one promise at one budget, before the next has its turn."""
 
 
-class Generator(Protocol):
-    """Gives histories, each with how its neighbour differs."""
-
-    def histories(self) -> SearchStrategy[History]: ...
-
-
 class Mechanism(Protocol):
     """Plays one side of a history; without a source there is no noise."""
 
     def play(self, history: History, side: int, source: NoiseSource | None) -> Transcript: ...
-
-
-class Tester(Protocol):
-    """Compares both sides of a history, and yields what must not be."""
-
-    def failures(self, history: History, mechanism: Mechanism) -> Iterator[Finding]: ...
 
 
 class FromRoutes:

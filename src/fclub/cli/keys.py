@@ -18,7 +18,7 @@ app = typer.Typer(add_completion=False, help="Look after the keys with which a s
 
 STORE = typer.Argument(help="Store of a server, which need not be there yet, or a file *.keys.")
 NAME = typer.Argument(help="Who has the key, such as an application.")
-DAY = 86_400.0
+DAY, MOST_DAYS = 86_400.0, 36_500.0
 
 
 @app.callback()
@@ -36,7 +36,10 @@ def add(
         str, typer.Option(help=f"With commas between them: {', '.join(SCOPES)}; or {SIMULATE}.")
     ],
     days: Annotated[
-        float | None, typer.Option(min=0.0, help="Days until it ends; never if unset.")
+        float | None,
+        typer.Option(
+            min=0.0, max=MOST_DAYS, help="Days until it ends, at most 36,500; never if unset."
+        ),
     ] = None,
 ) -> None:
     """Make a key and print its token, which is written down nowhere else."""
@@ -86,4 +89,9 @@ def _facts(key: Key) -> dict[str, object]:
 
 
 def _date(moment: float | None) -> str:
-    return "never" if moment is None else f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
+    if moment is None:
+        return "never"
+    try:
+        return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
+    except (OSError, OverflowError, ValueError):
+        return f"{moment:g} seconds after 1970"

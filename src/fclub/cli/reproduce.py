@@ -54,7 +54,7 @@ def reproduce(
     with rounds_bar(len(study.figures), "figures") as tell:
         built = build_report(Path(out), tell)
     claims = [claim for section in built.sections for claim in section.claims]
-    skipped = [line for section in built.sections for line in section.figure.skipped]
+    skipped = [line for figure in figures for line in figure.skipped]
     if as_json:
         typer.echo(
             json.dumps(

@@ -35,7 +35,7 @@ EXPECTED, EXPECTED_NOISE, EXPECTED_EFFECT = 50.0, 0.2, 0.01
 """σ² and τ² before there are residuals, and how many of these that counts as."""
 
 SUM, SQUARES, NUMBER, DUE = range(4)
-"""Places in `totals`: of all residuals, and their number; the number at which m, σ² and τ² are due."""
+"""Places in `totals`: of all residuals, and their number; after how many more m, σ² and τ² are due."""
 
 MEAN, NOISE, RATIO = range(3)
 """Places in `model`: m, σ² and κ."""
@@ -64,8 +64,9 @@ def in_units(residual: float) -> int:
 
 @compiled
 def add_residual(effects: ItemEffects, server: int, item: int, residual: int) -> None:
-    """Learn from a residual; the model is fitted anew whenever there is a tenth more."""
+    """Learn from a residual."""
     change_residuals(effects, server, item, 1, residual, residual * residual)
+    fit_if_due(effects, server, 1)
 
 
 @compiled
@@ -79,9 +80,16 @@ def change_residuals(
     own[NUMBER] += count
     own[SUM] += total
     own[SQUARES] += squares
-    if own[NUMBER] >= own[DUE]:
+
+
+@compiled
+def fit_if_due(effects: ItemEffects, server: int, changes: int) -> None:
+    """Fit the model anew whenever a tenth of the residuals has come or gone."""
+    own = effects.totals[server]
+    own[DUE] -= changes
+    if own[DUE] <= 0:
         fit_effects(effects, server)
-        own[DUE] = own[NUMBER] + own[NUMBER] // 10 + 1
+        own[DUE] = own[NUMBER] // 10 + 1
 
 
 @compiled
@@ -179,6 +187,11 @@ class ItemBook:
 
     def add(self, row: int, key: str, residuals: Residuals) -> None:
         """Add residuals of an item; `row` is below 0 if it is not in the catalogue."""
+        self._put(row, key, residuals)
+        if row >= 0:
+            fit_if_due(self._effects, 0, abs(residuals.number))
+
+    def _put(self, row: int, key: str, residuals: Residuals) -> None:
         if row >= 0:
             change_residuals(self._effects, 0, row, *residuals)
             self._squares[row] += residuals.squares
@@ -191,12 +204,12 @@ class ItemBook:
         """The item is not in this row any more."""
         number, total = int(self._effects.counts[0, row]), int(self._effects.sums[0, row])
         residuals = Residuals(number, total, int(self._squares[row]))
-        self.add(row, key, NOTHING - residuals)
-        self.add(-1, key, residuals)
+        self._put(row, key, NOTHING - residuals)
+        self._put(-1, key, residuals)
 
     def enter(self, row: int, key: str) -> None:
         """The item is in this row now."""
-        self.add(row, key, self._elsewhere.pop(key, NOTHING))
+        self._put(row, key, self._elsewhere.pop(key, NOTHING))
 
     def move(self, rows: Indices, room: int) -> None:
         """These rows are the first ones now, with room for so many."""

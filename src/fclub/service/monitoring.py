@@ -139,11 +139,16 @@ class _Totals(Collector):
 CLOCK_SET_SECONDS = 60.0
 
 
+def since_boot() -> float:
+    """Seconds of which those in suspension are some, where the system tells them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class ClockWatch:
     """Notices that a clock was set: it has gone on by another time than has passed."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic
+        self, clock: Callable[[], float] = time.time, steady: Callable[[], float] = since_boot
     ) -> None:
         self._clock, self._steady = clock, steady
         self._apart = clock() - steady()

@@ -136,7 +136,7 @@ def local_app(settings: LocalSettings) -> Application:
             if not settings.nats.url:
                 hub = await stack.enter_async_context(_embedded(settings, board))
             keep = _forget_old(node, runner, settings.keep_decisions_days)
-            chores = [keep, service.recorder.run(), service.gate.keys.watch()]
+            chores = [keep, service.recorder.run(), service.gate.keys.watch(monitor)]
             if settings.feedback.none_after is not None:
                 chores.append(_assume_missing(node, runner, settings))
             await stack.enter_async_context(running(runner, *chores))
@@ -179,7 +179,7 @@ def global_app(settings: GlobalSettings) -> Application:
     @asynccontextmanager
     async def lifespan(app: Router) -> AsyncIterator[None]:
         deadline = Deadline(node, runner, settings.phase_seconds)
-        chores = deadline.run(), service.recorder.run(), service.gate.keys.watch()
+        chores = deadline.run(), service.recorder.run(), service.gate.keys.watch(monitor)
         async with running(runner, *chores):
             yield
 

@@ -136,6 +136,13 @@ def _download(state: Clients, client: int, logdet: float) -> None:
     state.sent[DOWNLOADS] += 1
 
 
+def exchanged(sent: Counts, dim: int) -> Communications:
+    """Statistics are d(d+1)/2 + d numbers of eight bytes, as what they are of is symmetric."""
+    uploads, downloads = (int(count) for count in sent)
+    count, size = uploads + downloads, 8 * (dim * (dim + 3) // 2)
+    return Communications(uploads, downloads, messages=count, bytes=size * count)
+
+
 Bonus = Annotated[
     float, meaning("β: multiple of ‖x‖ in the norm of V⁻¹ that is added to a score", least=0)
 ]
@@ -176,12 +183,7 @@ class ClientPolicy(KernelPolicy[Clients]):
 
     @property
     def communications(self) -> Communications:
-        """Statistics are d(d+1)/2 + d numbers of eight bytes, as what they are of is symmetric."""
-        uploads, downloads = (int(count) for count in self._state.sent)
-        size = 8 * (self.problem.dim * (self.problem.dim + 3) // 2)
-        return Communications(
-            uploads, downloads, messages=uploads + downloads, bytes=size * (uploads + downloads)
-        )
+        return exchanged(self._state.sent, self.problem.dim)
 
     @property
     def labels_(self) -> Indices:

@@ -55,7 +55,7 @@ from fclub.core.models import Models, learn, refresh_model
 from fclub.core.types import Counts, Floats, Indices, Matrix, Vector
 from fclub.parameters import meaning
 from fclub.policies.base import KernelPolicy
-from fclub.policies.federated.clients import log_det
+from fclub.policies.federated.clients import exchanged, log_det
 from fclub.protocol.link import Communications
 
 UPLOADS, DOWNLOADS = 0, 1
@@ -273,12 +273,7 @@ class HetoFedBandit(KernelPolicy[HetoState]):
 
     @property
     def communications(self) -> Communications:
-        """Statistics are d(d+1)/2 + d numbers of eight bytes, as what they are of is symmetric."""
-        uploads, downloads = (int(count) for count in self._state.sent)
-        size = 8 * (self.problem.dim * (self.problem.dim + 3) // 2)
-        return Communications(
-            uploads, downloads, messages=uploads + downloads, bytes=size * (uploads + downloads)
-        )
+        return exchanged(self._state.sent, self.problem.dim)
 
     @property
     def labels_(self) -> Indices:

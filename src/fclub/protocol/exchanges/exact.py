@@ -15,6 +15,7 @@ import numpy as np
 from fclub.core.statistics import Statistics
 from fclub.core.types import Vector
 from fclub.errors import InvalidMessage
+from fclub.protocol.exchanges.gathering import GatheringGlobal
 from fclub.protocol.interfaces.exchange import (
     Account,
     Begin,
@@ -168,35 +169,13 @@ class ExactLocal:
             self.clock.restore(values["clock"])
 
 
-class ExactGlobal:
+class ExactGlobal(GatheringGlobal):
     """Knows every server by its last contribution, of `size` numbers."""
 
-    gathers = True
-
     def __init__(self, servers: list[int], size: int, link: Downlink) -> None:
-        self.servers, self.size, self.link = sorted(servers), size, link
+        super().__init__(servers, link)
+        self.size = size
         self.known: dict[int, tuple[Vector, int]] = {}
-        self.phase, self._news = 0, False
-
-    def invite(self, servers: int) -> None:
-        self.servers = list(range(servers))
-
-    def begin_phase(self, phase: int) -> None:
-        """Let every server contribute; tell all what the others did."""
-        for server in self.servers:
-            self.link.to_local(server, PhaseStart(phase))
-        self.advance(overdue=False)
-        self.phase = phase
-
-    def due(self, now: float) -> None:
-        """It has no times."""
-
-    def advance(self, overdue: bool) -> None:
-        if self._news:
-            self._news = False
-            self.phase += 1
-            for server in self.servers:
-                self._tell(server)
 
     def start_session(self, server: int, beginning: Beginning) -> None:
         """Whatever its store is now, it sends all of it again."""

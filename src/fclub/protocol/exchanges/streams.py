@@ -13,6 +13,7 @@ from typing import Any
 from fclub.core.packing import flatten, inside, rebuild, under, with_row
 from fclub.core.statistics import Packed, Statistics, pack_statistics, unpack_statistics
 from fclub.errors import InvalidMessage
+from fclub.protocol.exchanges.gathering import GatheringGlobal
 from fclub.protocol.exchanges.released import Limits, check_released, check_share, read_released
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.interfaces.exchange import (
@@ -224,43 +225,21 @@ class StreamLocal:
             self.clock.restore(values["clock"])
 
 
-class StreamGlobal:
+class StreamGlobal(GatheringGlobal):
     """Knows every server by the sum of all that it has released.
 
     What a server released in earlier sessions, of data that it does not release again, is `frozen`. It
     is `hidden` from a server that may still hold the same data.
     """
 
-    gathers = True
-
     def __init__(self, servers: list[int], limits: Limits, link: Downlink) -> None:
-        self.servers, self.limits, self.link = sorted(servers), limits, link
+        super().__init__(servers, link)
+        self.limits = limits
         self.dim = len(limits.prior)
         self.known: dict[int, Noised] = {}
         self.cluster: dict[int, int] = {}
         self.frozen: dict[int, list[Noised]] = {}
         self.hidden: set[int] = set()
-        self.phase, self._news = 0, False
-
-    def invite(self, servers: int) -> None:
-        self.servers = list(range(servers))
-
-    def begin_phase(self, phase: int) -> None:
-        """Let every server release what is due; tell all if somebody did."""
-        for server in self.servers:
-            self.link.to_local(server, PhaseStart(phase))
-        self.advance(overdue=False)
-        self.phase = phase
-
-    def due(self, now: float) -> None:
-        """It has no times."""
-
-    def advance(self, overdue: bool) -> None:
-        if self._news:
-            self._news = False
-            self.phase += 1
-            for server in self.servers:
-                self._tell(server)
 
     def start_session(self, server: int, beginning: Beginning) -> None:
         """Keep what an old or a lost store has released; what any other one releases it sends again."""

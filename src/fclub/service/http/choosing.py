@@ -96,8 +96,8 @@ class Chooser:
     def _one(self, entry: api.RecommendRequest) -> api.Recommended:
         self._check_size(entry)
         assert entry.items is not None
-        ids, rows, known = self._given(entry.items)
-        decision = self.node.choose(entry.user, rows, ids, known)
+        ids, rows, _ = self._given(entry.items)
+        decision = self.node.choose(entry.user, rows, ids)
         return api.Recommended(decision.id, ids[decision.index], decision.index)
 
     async def choose(self, entry: api.RecommendRequest) -> api.Recommended | api.Several:
@@ -125,13 +125,13 @@ class Chooser:
 
     async def preview(self, user: str, count: int, category: str | None) -> list[api.Preview]:
         """What a known user would be shown of the catalogue, which leaves everything as it is."""
-        row = self.node.users.row_of(user)
         wanted = None if category is None else Filter(category=category)
         entry = api.RecommendRequest(user, count=count, filter=wanted)
         self._check_size(entry)
         await self.runner.commit()
+        row = self.node.users.row_of(user)
         offer = self._without(self._offer(entry), self._seen(row))
-        bound = self.node.bound(user).copy()
+        bound = self.node.server.bound(row).copy()
         found = await self._ranked(offer, bound, count, None)
         return [
             api.Preview(offer.ids[place], mean + width, mean, width)

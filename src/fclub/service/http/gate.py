@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -132,6 +133,11 @@ def check_bucket(scope: Scope, buckets: Iterable[str]) -> None:
             )
 
 
+def _quoted(raw: bytes) -> str:
+    """A path in which a slash that was quoted still is: it belongs to an id, and to no route."""
+    return "/".join(quote(unquote_to_bytes(part), safe="") for part in raw.split(b"/"))
+
+
 class Routes(Router):
     """A router that looks paths without parameters up instead of trying one pattern after another.
 
@@ -163,9 +169,12 @@ class Routes(Router):
             await super().app(scope, receive, send)
             return
         allowed: set[str] = set()
+        asked = {**scope, "path": _quoted(scope["raw_path"])}
         for route in self.routes:
-            match, child = route.matches(scope)
+            match, child = route.matches(asked)
             if match is Match.FULL:
+                found = child["path_params"]
+                child["path_params"] = {name: unquote(text) for name, text in found.items()}
                 await route.handle({**scope, **child}, receive, send)
                 return
             if match is Match.PARTIAL and isinstance(route, Route):

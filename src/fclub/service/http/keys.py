@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import hmac
+import logging
 import os
 import re
 import secrets
@@ -22,6 +23,7 @@ import msgspec
 
 from fclub.errors import Forbidden, InvalidFile, InvalidSetting, Unauthorized
 from fclub.paths import write_atomically
+from fclub.service.monitoring import Monitor
 from fclub.service.settings import GlobalSettings, LocalSettings
 
 RECOMMEND, FEEDBACK, CATALOGUE, IMPORT = "recommend", "feedback", "catalogue", "import"
@@ -192,7 +194,8 @@ class _Known:
 class Keys:
     """Lets requests in; a file that cannot be read leaves the keys as they were.
 
-    Time never goes back here: a key that has ended stays so when a clock is set back.
+    Time never goes back while a process runs: a key that has ended stays so when a clock is set back.
+    `unread` is the kind of error for which the file could not be read when it was looked at last.
     """
 
     def __init__(
@@ -201,6 +204,7 @@ class Keys:
         self.file, self._simulated, self._clock = file, simulated, clock
         self._latest, self._noted = clock(), clock()
         self._used: set[str] = set()
+        self.unread: str | None = None
         self._version = file.version
         self._known = _Known(file.read())
 
@@ -242,21 +246,29 @@ class Keys:
 
     def look(self) -> None:
         """Read the file again if it has changed, and note there what was used."""
-        with suppress(OSError, InvalidFile):
+        try:
             version = self.file.version
             if version != self._version:
                 self._known = _Known(self.file.read())
                 self._version = version
+            self.unread = None
+        except (OSError, InvalidFile) as error:
+            self.unread = type(error).__name__
         if self._used and self.now - self._noted >= NOTE_SECONDS:
             used, self._used, self._noted = self._used, set(), self.now
             with suppress(OSError, InvalidFile):
                 self.file.note(used, self.now)
 
-    async def watch(self) -> None:
+    async def watch(self, monitor: Monitor) -> None:
         """Look again and again, beside the loop: a disk may be slow."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            before, name = self.unread, self.file.path.name
             await asyncio.to_thread(self.look)
+            if self.unread and not before:
+                monitor.event("keys not read", logging.WARNING, file=name, error=self.unread)
+            elif before and not self.unread:
+                monitor.event("keys read again", file=name)
 
 
 def keys_for(settings: LocalSettings | GlobalSettings) -> Keys:

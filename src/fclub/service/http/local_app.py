@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from fclub.buckets import bucket_of_decision, bucket_of_user
+from fclub.core.inputs import RewardRange
 from fclub.errors import FclubError, InvalidInput, NotStored, TooLarge
 from fclub.service.dashboard.recorder import Recorder
 from fclub.service.dashboard.views import LocalView
@@ -67,8 +68,8 @@ class LocalService:
                 route("/v1/feedback/batch", "POST", self.feedback_batch),
                 route("/v1/observations", "POST", self.observations),
                 *self.shop.routes(),
-                route("/v1/users/{user:path}/data", "GET", self.user),
-                route("/v1/users/{user:path}/preview", "GET", self.user),
+                route("/v1/users/{user:path}/data", "GET", self.data),
+                route("/v1/users/{user:path}/preview", "GET", self.preview),
                 route("/v1/users/{user:path}", "GET", self.user),
                 route("/v1/users/{user:path}", "DELETE", self.forget),
                 route("/openapi.json", "GET", self.openapi),
@@ -220,21 +221,14 @@ class LocalService:
         value = max(values) if how == "max" else sum(values) if how == "sum" else values[-1]
         return self.rewards.to_model(min(max(value, self.rewards.low), self.rewards.high))
 
-    async def user(self, request: Request) -> api.UserView | api.UserData | api.Previewed:
-        """What is known of a user, with /data at the end what is stored, with /preview what is shown.
+    async def user(self, request: Request) -> api.UserView:
+        """A name that ends in /data or /preview needs its slash quoted, as %2F."""
+        return self._view(_name_in(request))
 
-        A name that itself ends so needs its slash quoted, as %2F.
-        """
-        name = request.scope["path"].removeprefix("/v1/users/")
-        raw = request.scope["raw_path"]
-        ending = next((one for one in ("/data", "/preview") if raw.endswith(one.encode())), "")
-        name = name.removesuffix(ending)
-        check_bucket(request.scope, map(bucket_of_user, [name]))
-        if ending == "/data":
-            return await self._data(name)
+    async def preview(self, request: Request) -> api.Previewed:
+        """What is known of a user, and what would be shown."""
+        name = _name_in(request)
         known = self._view(name)
-        if not ending:
-            return known
         count, category = self.shop.count_of(request), request.query_params.get("category")
         items = await self.chooser.preview(name, count, category)
         limits = self.rewards.low, self.rewards.high
@@ -247,9 +241,11 @@ class LocalService:
         group = self.node.server.overview()[cluster].group
         return api.UserView(name, cluster, group, count)
 
-    async def _data(self, name: str) -> api.UserData:
-        row = self.node.users.row_of(name)
+    async def data(self, request: Request) -> api.UserData:
+        """What is stored of a user."""
+        name = _name_in(request)
         await self.runner.commit()
+        row = self.node.users.row_of(name)
         statistics, decisions = self.node.server.stored(row), self.node.decisions.of_user(row)
         return api.UserData(
             user=name,
@@ -260,39 +256,15 @@ class LocalService:
                 centre=self.node.server.bound(row).offset,
             ),
             reward_range=self.settings.model.reward,
-            decisions=[self._shown(*stored) for stored in decisions],
+            decisions=[_shown(self.rewards, *stored) for stored in decisions],
             past=[
                 api.PastReward(key, self.rewards.from_model(reward), item)
                 for key, reward, item in self.node.past.of_user(row)
             ],
         )
 
-    def _shown(
-        self,
-        key: bytes,
-        item: str,
-        features: bytes,
-        made: float,
-        reward: float | None,
-        assumed: int,
-        told_events: bytes | None,
-        *offered: Any,
-    ) -> api.Shown:
-        (chance, version, body), offer = offered, None
-        if body is not None:
-            found = decode_offer(body)
-            whole = isinstance(found, Whole)
-            offer = api.Offered(version, None if whole else found.ids, found.without if whole else [])
-        x, told = np.frombuffer(features).tolist(), None
-        if reward is not None:
-            told = self.rewards.from_model(reward)
-        events = [api.EventView(*event) for event in decode_events(told_events)]
-        nothing_came = bool(assumed) and not events
-        return api.Shown(key.hex(), item, x, made, told, nothing_came, events, chance, offer)
-
     async def forget(self, request: Request) -> api.Forgotten:
-        name = request.path_params["user"]
-        check_bucket(request.scope, map(bucket_of_user, [name]))
+        name = _name_in(request)
         gone = self._change(self.node.users.forget, name)
         await self.runner.erased()
         ledger = self.node.books.ledger
@@ -303,3 +275,35 @@ class LocalService:
 
     async def openapi(self, request: Request) -> dict[str, Any]:
         return api.openapi(self.settings.model.dim, self.rewards)
+
+
+def _name_in(request: Request) -> str:
+    """The user whom a path names."""
+    name: str = request.path_params["user"]
+    check_bucket(request.scope, map(bucket_of_user, [name]))
+    return name
+
+
+def _shown(
+    rewards: RewardRange,
+    key: bytes,
+    item: str,
+    features: bytes,
+    made: float,
+    reward: float | None,
+    assumed: int,
+    told_events: bytes | None,
+    *offered: Any,
+) -> api.Shown:
+    """A decision as it is stored, for people."""
+    (chance, version, body), offer = offered, None
+    if body is not None:
+        found = decode_offer(body)
+        whole = isinstance(found, Whole)
+        offer = api.Offered(version, None if whole else found.ids, found.without if whole else [])
+    x, told = np.frombuffer(features).tolist(), None
+    if reward is not None:
+        told = rewards.from_model(reward)
+    events = [api.EventView(*event) for event in decode_events(told_events)]
+    nothing_came = bool(assumed) and not events
+    return api.Shown(key.hex(), item, x, made, told, nothing_came, events, chance, offer)

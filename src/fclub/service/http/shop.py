@@ -88,8 +88,8 @@ class Shop:
         return [
             route("/v1/items", "PUT", self.put),
             route("/v1/items", "GET", self.items),
-            route("/v1/items/{item:path}/similar", "GET", self.item),
-            route("/v1/items/{item:path}/liked", "GET", self.item),
+            route("/v1/items/{item:path}/similar", "GET", self.similar),
+            route("/v1/items/{item:path}/liked", "GET", self.opinions),
             route("/v1/clusters/liked", "GET", self.liked),
             route("/v1/items/{item:path}", "GET", self.item),
             route("/v1/popular", "GET", self.popular),
@@ -121,17 +121,9 @@ class Shop:
         following = items[-1].id if len(items) == most else None
         return api.ItemsView(len(self.node.catalogue), items, following)
 
-    async def item(self, request: Request) -> api.Catalogued | api.SimilarItems | api.ItemOpinions:
-        """An item, or with /similar at the end those that are similar, with /liked what users say.
-
-        An id that itself ends so needs its slash quoted, as %2F.
-        """
-        key = request.scope["path"].removeprefix("/v1/items/")
-        if request.scope["raw_path"].endswith(b"/similar"):
-            return api.SimilarItems(await self._similar(key.removesuffix("/similar"), request))
-        if request.scope["raw_path"].endswith(b"/liked"):
-            return await self._opinions(key.removesuffix("/liked"), request)
-        return await self._item(key)
+    async def item(self, request: Request) -> api.Catalogued:
+        """An id that ends in /similar or /liked needs its slash quoted, as %2F."""
+        return await self._item(request.path_params["item"])
 
     async def _item(self, key: str) -> api.Catalogued:
         await self.runner.commit()
@@ -140,6 +132,9 @@ class Shop:
             raise NotFound(f"there is no item {key!r}")
         _, features, attributes = found
         return api.Catalogued.of(key, features.tolist(), attributes)
+
+    async def similar(self, request: Request) -> api.SimilarItems:
+        return api.SimilarItems(await self._similar(request.path_params["item"], request))
 
     async def _similar(self, key: str, request: Request) -> list[api.SimilarItem]:
         (place,) = self.node.catalogue.places([key]).tolist()
@@ -197,8 +192,9 @@ class Shop:
     async def liked(self, request: Request) -> api.Likings:
         """What clusters like best, of items that are there, and of their categories."""
         self._refuse_popularity()
-        count, there = self._asked(request)
+        self._asked(request)
         shown, likes = await self._likes.read()
+        count, there = self._asked(request)
         catalogue, users = self.node.catalogue, self.node.overview()
         places = catalogue.places(likes.names)
         own = places >= 0
@@ -239,8 +235,10 @@ class Shop:
             for k in likes.best(rates, row, count)
         ]
 
-    async def _opinions(self, key: str, request: Request) -> api.ItemOpinions:
+    async def opinions(self, request: Request) -> api.ItemOpinions:
+        """What users say of an item."""
         self._refuse_popularity()
+        key = request.path_params["item"]
         item, similar = await self._item(key), await self._similar(key, request)
         shown, likes = await self._likes.read()
         opinions, unit = [], self.rewards.high - self.rewards.low
@@ -250,7 +248,8 @@ class Shop:
                 if n := int(likes.counts[row, k]):
                     rate = self.rewards.from_model(float(rates[row, k]))
                     opinions.append(api.Opinion(cluster, rate, n))
-        means, variances = self.node.catalogue.effects_at(self.node.catalogue.places([key])).effects()
+        places = self.node.catalogue.places([key])
+        means, variances = self.node.catalogue.effects_at(places[places >= 0]).effects()
         effect = None
         if len(means):
             effect = api.Effect(unit * float(means[0]), unit * float(np.sqrt(variances[0])))

@@ -3,7 +3,9 @@
 An account at the broker can be stolen, and a broker can say anything in anybody's name. A message
 begins with the Ed25519 signature of the sender's identity (`fclub identity`) over the sender's name and
 all that follows. What is not signed so is counted and dropped, and is nobody's offence. Frames inside
-are numbered (`channel`), so that to say one again changes nothing.
+are numbered (`channel`), so that one that is said again is not applied again. A question (`Hello`) has
+no place in that order: an old one is answered anew, and what it says may be shown as trouble until the
+server asks again. The federation is not signed: an identity belongs to one federation.
 """
 
 from __future__ import annotations

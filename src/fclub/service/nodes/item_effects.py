@@ -8,17 +8,14 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from math import floor
 
-import numpy as np
-
 from fclub.core.items import NOTHING, Residuals, in_units
-from fclub.core.offers import best_items
-from fclub.core.types import Matrix, Vector
+from fclub.core.types import Vector
 from fclub.protocol.interfaces.learner import Bound
 from fclub.service.store.catalogue import Catalogue
-from fclub.service.store.decisions import Decisions
+from fclub.service.store.decisions import Decisions, Old
 from fclub.service.store.past import Past
 from fclub.service.store.store import Changes
 
@@ -59,14 +56,6 @@ class LearnedItems:
         self.on = True
         self._catalogue.learn_effects()
 
-    def choose(self, bound: Bound, items: Matrix, ids: Sequence[str]) -> int:
-        """Which of these items of the catalogue to show."""
-        known, everything = (
-            self._catalogue.effects_at(self._catalogue.places(ids)),
-            np.ones(len(ids), bool),
-        )
-        return int(best_items(items, everything, bound.scoring, 1, known)[0][0])
-
     def expected(self, bound: Bound, x: Vector) -> int | None:
         """What a user with this bound is expected to reward such an item with."""
         return in_units(bound.offset + float(bound.theta @ x)) if self.on else None
@@ -79,14 +68,15 @@ class LearnedItems:
         expected: int | None,
         reward: float,
         before: float | None = None,
-    ) -> None:
-        """A reward, in place of the one `before` if there was one."""
+    ) -> bool:
+        """Count a reward, in place of the one `before` if there was one; False if it is not counted."""
         if expected is None or not self.on or key in self._dropped:
-            return
+            return False
         new, old = residuals_of(reward, expected), residuals_of(before, expected)
         self._catalogue.add_residuals(item, new - old)
         known = self.waiting.get(key)
         self.waiting[key] = Compared(row, item, new, 1 if known is None else known.changes + 1)
+        return True
 
     def committed(self, changes: Changes) -> None:
         told: list[Key] = [*changes.rewards, *changes.past]
@@ -115,9 +105,10 @@ class LearnedItems:
         yield from self._decisions.effects_of(row)
         yield from self._past.effects_of(row)
 
-    def forget_before(self, before: float, changes: Changes) -> None:
-        """Take out what was shown before a time and is dropped now."""
-        self._take_out(self._decisions.effects_before(before) if self.on else (), changes)
+    def forget_old(self, old: list[Old], changes: Changes) -> None:
+        """Take out decisions that are dropped now."""
+        if self.on:
+            self._take_out((one[1:] for one in old), changes)
 
     def _take_out(
         self, stored: Iterable[tuple[Key, str, float | None, int | None]], changes: Changes

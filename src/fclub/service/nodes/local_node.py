@@ -73,11 +73,12 @@ from fclub.service.store.catalogue import Catalogue
 from fclub.service.store.decisions import (
     Decisions,
     Offered,
+    Own,
     Shown,
     coin_of,
     decode_events,
     encode_events,
-    offer_of,
+    encode_offer,
     time_of,
 )
 from fclub.service.store.forgotten import DAY, ForgottenNames, Remembered
@@ -678,8 +679,8 @@ class Rewards:
         items, bound = self.node.items, None if item is None else self.node.server.bound(row)
         expected = None if bound is None else items.expected(bound, x)
         self._learn(NEVER if again else 0, row, x, reward)
-        if item is not None:
-            items.learn(key, row, item, expected, reward)
+        if item is not None and not items.learn(key, row, item, expected, reward):
+            expected = None
         self.node.past.add(key, row, reward, item, self.journal.changes, expected)
         return True
 
@@ -787,29 +788,26 @@ class LocalNode(Node):
         self.books.post(message, channel.ordinal, changes)
         channel.send(encode(message), changes)
 
-    def recommend(self, user: str, items: Matrix, ids: Sequence[str], known: bool = False) -> Decision:
-        """Somebody arrives, and is shown one of these items; `known`: they are of the catalogue."""
+    def recommend(self, user: str, items: Matrix, ids: Sequence[str]) -> Decision:
+        """Somebody arrives, and is shown one of these items."""
         self.users.row_of_new(user)
-        return self.choose(user, items, ids, known)
+        return self.choose(user, items, ids)
 
-    def choose(self, user: str, items: Matrix, ids: Sequence[str], known: bool = False) -> Decision:
-        """Choose an item for somebody who has arrived, and remember what was shown to whom."""
+    def choose(self, user: str, items: Matrix, ids: Sequence[str]) -> Decision:
+        """Choose an item for somebody who has arrived, and remember what was shown to whom.
+
+        The items are the application's own: of those of the catalogue more is known (`show`).
+        """
         self.family.domain.check_items(items)
         row = self.users.rows[user]
-        bound: Bound | None = None
         offered: Offered | None = None
-        if known and self.items.on:
-            bound = self.server.bound(row)
-            index = self.items.choose(bound, items, ids)
-        else:
-            index = self.server.recommend(row, items)
+        index = self.server.recommend(row, items)
         key = self.decisions.new_key(user)
         if self.uniform > 0.0:
             index, chance = mix(index, len(items), self.uniform, coin_of(key))
-            offer = offer_of(list(ids), None if known else items.tobytes())
+            offer = encode_offer(Own(list(ids), items.tobytes()))
             offered = Offered(chance, self.catalogue.version, offer)
-        told = None if bound is None else self.items.expected(bound, items[index])
-        shown = Shown(row, items[index].tobytes(), era=self.sessions.era, expected=told)
+        shown = Shown(row, items[index].tobytes(), era=self.sessions.era)
         self.decisions.add(key, shown, ids[index], self.journal.changes, offered)
         return Decision(key.hex(), index)
 
@@ -918,8 +916,11 @@ class LocalNode(Node):
 
     def forget(self, before: float) -> bool:
         """Drop some decisions made before a time; False if there are none. Feedback is unknown then."""
-        self.items.forget_before(before, self.journal.changes)
-        return self.decisions.forget(before, self.journal.changes)
+        old = self.decisions.made_before(before)
+        if old:
+            self.items.forget_old(old, self.journal.changes)
+            self.decisions.forget(old, self.journal.changes)
+        return bool(old)
 
     @property
     def exhausted(self) -> bool:

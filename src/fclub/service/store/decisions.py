@@ -96,6 +96,9 @@ class Shown(NamedTuple):
 Events = list[tuple[str, float]]
 """Kinds and values of what happened to a decision, in the order in which it was told."""
 
+Old = tuple[int, bytes, str, float | None, int | None]
+"""A decision's row, id, item, reward and what was expected of it."""
+
 encode_events = msgspec.msgpack.Encoder().encode
 _decode_events = msgspec.msgpack.Decoder(Events).decode
 
@@ -338,32 +341,26 @@ class Decisions:
         """Ids, items, rewards and what was expected of them; some may come twice."""
         return self._by_user.select("id, item, reward, expected", row)
 
-    def effects_before(self, before: float) -> list[tuple[bytes, str, float | None, int | None]]:
-        """The same of the decisions that `forget` drops next."""
-        sql = "SELECT id, item, reward, expected FROM decisions WHERE id < ? ORDER BY id LIMIT ?"
-        found = self._store.reader.execute(sql, (_moment(before), FORGOTTEN_AT_ONCE))
-        return found.fetchall()
+    def made_before(self, before: float) -> list[Old]:
+        """Some decisions made before a time, oldest first.
+
+        Not all at once: requests wait meanwhile. Ids begin with the time, so nothing is searched.
+        """
+        sql = "SELECT row, id, item, reward, expected FROM decisions WHERE id < ? ORDER BY id LIMIT ?"
+        return self._store.reader.execute(sql, (_moment(before), FORGOTTEN_AT_ONCE)).fetchall()
 
     def delete_user(self, row: int, changes: Changes) -> None:
         """Forget all decisions of a user."""
         self._recent = {key: shown for key, shown in self._recent.items() if shown.row != row}
         self._by_user.delete_user(row, changes)
 
-    def forget(self, before: float, changes: Changes) -> bool:
-        """Drop some decisions made before a time; False if there are none.
-
-        Not all at once: requests wait meanwhile. Ids begin with the time, so nothing is searched.
-        """
-        first = _moment(before)
-        sql = "SELECT row, id FROM decisions WHERE id < ? ORDER BY id LIMIT ?"
-        old = self._store.reader.execute(sql, (first, FORGOTTEN_AT_ONCE)).fetchall()
-        if not old:
-            return False
-        self._recent = {key: shown for key, shown in self._recent.items() if key >= first}
-        self._by_user.delete(old, changes)
+    def forget(self, old: list[Old], changes: Changes) -> None:
+        """Drop these decisions."""
+        for _, key, *_ in old:
+            self._recent.pop(key, None)
+        self._by_user.delete([(row, key) for row, key, *_ in old], changes)
         least = "(SELECT min(version) FROM offers)"
         changes.write(f"DELETE FROM former WHERE until <= coalesce({least}, until)")
-        return True
 
 
 class Whole(msgspec.Struct, tag="w", array_like=True, frozen=True):
@@ -387,8 +384,3 @@ class Own(msgspec.Struct, tag="o", array_like=True, frozen=True):
 
 encode_offer = msgspec.msgpack.Encoder().encode
 decode_offer = msgspec.msgpack.Decoder(Whole | Part | Own).decode
-
-
-def offer_of(ids: list[str], features: bytes | None) -> bytes:
-    """Items of the catalogue, or the application's own with their features."""
-    return encode_offer(Part(ids) if features is None else Own(ids, features))

@@ -199,7 +199,7 @@ def require_version(connection: sqlite3.Connection, path: Path) -> None:
 
 
 class Disk(NamedTuple):
-    """`disk` is where it is mounted."""
+    """`disk` is where it is mounted; the folder of a store, without a size, if that cannot be told."""
 
     disk: str
     free_bytes: int
@@ -208,6 +208,8 @@ class Disk(NamedTuple):
     @property
     def nearly_full(self) -> str | None:
         """What to tell people, if it is so; without numbers, which would count what is stored."""
+        if not self.size_bytes:
+            return f"the folder {self.disk} of the store cannot be read; is its disk still there?"
         if self.free_bytes >= min(FULL_PART * self.size_bytes, FULL_BYTES):
             return None
         return f"the disk at {self.disk} is nearly full; make room: a server ends when it cannot store"
@@ -339,9 +341,12 @@ class Store:
     @property
     def disk(self) -> Disk:
         """What the store is on."""
-        folder = self.path.resolve().parent
-        place = next(one for one in (folder, *folder.parents) if one.is_mount())
-        usage = shutil.disk_usage(folder)
+        try:
+            folder = self.path.resolve().parent
+            place = next(one for one in (folder, *folder.parents) if one.is_mount())
+            usage = shutil.disk_usage(folder)
+        except OSError:
+            return Disk(str(self.path.parent), 0, 0)
         return Disk(str(place), usage.free, usage.total)
 
     def outbox(self, peer: str) -> list[tuple[int, bytes]]:
