@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from hashlib import sha256
 from math import sqrt
 from pathlib import Path
 from random import Random
@@ -14,7 +15,8 @@ from fclub.attack import statistics as st
 from fclub.attack.live import Attack, memory
 from fclub.attack.running import NAME, Running, Sent, Sum
 from fclub.attack.scenes import EVERYBODY, brief
-from fclub.cohorts.masks import KEY, NONCE, AgreementKey, SignedKey
+from fclub.cohorts.masks import KEY, NONCE, AgreementKey, SignedKey, roster_hash
+from fclub.cohorts.member import context_of
 from fclub.cohorts.messages import (
     Abort,
     Call,
@@ -32,7 +34,7 @@ from fclub.privacy.audit import Finding, Interval
 from fclub.privacy.levels import USER
 from fclub.privacy.noise import NoiseSource, NoNoise
 from fclub.service.link.channel import GLOBAL, VERSION, Cohort, decode_frame, encode_frame
-from fclub.service.nodes.local_node import LocalNode
+from fclub.service.nodes.local_node import LocalNode, slots_of
 from fclub.service.settings import Model
 
 OTHER = "s1"
@@ -118,9 +120,14 @@ class Lying(Running):
 
     def __init__(self, folder: Path, model: Model, source: NoiseSource | None, rng: Random) -> None:
         self.heard: list[tuple[str, Message]] = []
+        self.calls: dict[bytes, int] = {}
+        """Slots by the contexts in which members answer."""
+        self.shown: dict[bytes, int] = {}
+        """The same by rosters that a member may accept."""
         self.slots: dict[bytes, int] = {}
+        """The same of those under which somebody was ready."""
         self.sent_under, self.uncharged = set[bytes](), 0
-        self.rng, self.copied, self.called = rng, False, 0
+        self.rng, self.copied = rng, False
         self.disturbed = rng.random() < 0.5
         self.joins: dict[str, SignedKey] = {}
         super().__init__(folder, model, source, False, True)
@@ -141,7 +148,7 @@ class Lying(Running):
             if isinstance(message, Join):
                 self.joins[name] = message.signed
             if isinstance(message, Ready):
-                self.slots[message.roster] = self.called
+                self.slots[message.roster] = self.shown[message.roster]
 
     def say(self, message: Message, names: Sequence[str]) -> None:
         for name in names:
@@ -154,10 +161,14 @@ class Lying(Running):
         match rng.choice(["call", *["roster"] * 4, *["go"] * 3, "abort"]):
             case "call":
                 assert self.node.cohort is not None
-                (plan,) = self.node.cohort.member.record.plans
+                record = self.node.cohort.member.record
+                (plan,), members = record.plans, record.members
+                assert members is not None
                 due = sum(at <= self.now for at in plan.times) - 1
-                self.called = max(0, due - (rng.random() < 0.2))
-                self.say(Call(plan.period, self.called, 0, rng.randbytes(NONCE)), whom)
+                call = Call(plan.period, max(0, due - (rng.random() < 0.2)), 0, rng.randbytes(NONCE))
+                model = sha256(slots_of(self.node).transcript.digest).digest()
+                self.calls[context_of(members, plan, call, model).digest()] = call.slot
+                self.say(call, whom)
             case "roster":
                 joins = sorted(self.joins.values(), key=lambda join: join.name.encode())
                 if rng.random() < 0.3 and joins:
@@ -171,6 +182,8 @@ class Lying(Running):
                             [joins[one]._replace(name=NAME)],
                         ]
                     )
+                for context, slot in self.calls.items():
+                    self.shown[roster_hash(context, joins)] = slot
                 self.say(Roster(tuple(joins)), whom)
             case "go" if self.slots:
                 self.say(Go(rng.choice([*self.slots])), whom)
