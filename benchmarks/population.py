@@ -100,7 +100,7 @@ class WithPast:
             server, row = self.policy._locate(user)
             getattr(server, "learner", server).observe(row, x, y)
         else:
-            self.policy.update(user, x[None], y)
+            self.policy.update(user, x, y)
 
 
 MOVIELENS = "movielens-latest-small"

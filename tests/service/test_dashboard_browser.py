@@ -114,7 +114,7 @@ def test_merges_and_splits_are_seen_as_they_happen(driver: Any, pages: dict[str,
     assert drawn.startswith("2 servers, ")
     verdict = "return document.getElementById('verdict').textContent.includes('one model per user')"
     browser.wait_for(driver, verdict)
-    assert "random choice loses" in browser.text_of(driver, "verdict")
+    assert "random choice has" in browser.text_of(driver, "verdict")
     axes = "return [...document.querySelectorAll('#learning .axis')].map(axis => axis.textContent)"
     assert driver.execute_script(axes) == ["regret per visit", "visits"]
 
@@ -213,7 +213,7 @@ def test_signed_out_a_page_claims_nothing(driver: Any, pages: dict[str, str], pa
     browser.wait_for(driver, "return document.getElementById('sign-in').open")
     shown = driver.execute_script("return document.querySelector('main').innerText")
     assert "noise" not in shown
-    assert "Promised" not in shown
+    assert "Guarantee" not in shown
     assert not re.search(r"\d", shown)
 
 

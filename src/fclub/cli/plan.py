@@ -37,7 +37,7 @@ def plan(
     epsilon: Annotated[float, typer.Option(help="Privacy budget ε of the whole plan.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Privacy budget δ of the whole plan.")] = 1e-5,
     colluders: Annotated[
-        int | None, typer.Option(help="Members that may collude. A third of them.")
+        int | None, typer.Option(help="Members that may collude. A third of the others, at least 1.")
     ] = None,
     per_server: Annotated[
         bool, typer.Option("--per-server", help="Noise for each server, without secure sums.")

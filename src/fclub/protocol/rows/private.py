@@ -69,7 +69,9 @@ class PrivatePlusConstants(PlusConstants):
         meaning("unit user: one noise per federation, if it has three servers; off: noise per server"),
     ] = True
     colluders: (
-        Annotated[int, meaning("unit user: servers that may collude; null: a third of them", least=1)]
+        Annotated[
+            int, meaning("unit user: servers that may collude; null: a third of the others", least=1)
+        ]
         | None
     ) = None
     epsilon_alone: (

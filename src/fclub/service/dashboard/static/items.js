@@ -14,6 +14,7 @@ const liked = (some) => some.map(({ name, rate }) => `${name} ${decimal(rate)}`)
 export async function showLikes({ items, told }, word) {
   put("likes-title", `What do the ${word}s like?`);
   put("likes-head", (group = word));
+  for (const kind of ["user", "item"]) document.getElementById(`try-${kind}`).parentElement.hidden = items === 0;
   if (items === 0) return put("likes-told", "There is no catalogue, so nothing is known of single items.");
   if (performance.now() - asked < EVERY) return;
   asked = performance.now();

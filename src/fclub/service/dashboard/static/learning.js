@@ -38,9 +38,9 @@ export function showLearning(samples, visitors, policy) {
     }
     const points = recent(told(samples, "squares"), "reward", "squares", "feedback");
     chart(figure, [{ name: policy, points }], { x: "visits with a reward", unit: "reward per visit, from 0 to 1" });
-    const none = `Nothing can be said before ${LEAST / 4} rewards have come. `;
-    const now = points.length ? `Of late a visit earns ${banded(last(points))}. ` : none;
-    put("verdict", `${now}What one model per user would earn is known for simulated visitors only.`);
+    const none = `Needs ${LEAST / 4} rewards. `;
+    const now = points.length ? `The recent reward per visit is ${banded(last(points))}. ` : none;
+    put("verdict", `${now}The comparison with one model per user is available for simulated visitors only.`);
     return;
   }
   figure.hidden = false;
@@ -54,8 +54,8 @@ export function showLearning(samples, visitors, policy) {
 }
 
 function verdict(own, rival, chance, visits) {
-  if (!own?.points.length) return `After ${LEAST / 4} visits there will be something to say; ${count(visits)} so far.`;
-  const now = `After ${count(visits)} visits one of late loses ${banded(last(own.points))} beside its best item`;
+  if (!own?.points.length) return `Needs ${LEAST / 4} visits; ${count(visits)} so far.`;
+  const now = `After ${count(visits)} visits the recent regret per visit is ${banded(last(own.points))}`;
   if (!rival?.points.length) return `${now}.`;
   const [, a, x] = last(own.points);
   const [, b, y] = last(rival.points);
@@ -63,6 +63,6 @@ function verdict(own, rival, chance, visits) {
   const clear = Math.abs(a - b) > Math.hypot(x, y);
   const word = a < b ? `${gap} % less` : `${gap} % more`;
   const compared = clear ? `That is ${word}` : "The difference is within the band";
-  const random = chance?.points.length ? `; random choice loses ${decimal(last(chance.points)[1])}` : "";
-  return `${now}; with one model per user it would be ${banded(last(rival.points))}. ${compared}${random}.`;
+  const random = chance?.points.length ? `; random choice has ${decimal(last(chance.points)[1])}` : "";
+  return `${now}, and with one model per user ${banded(last(rival.points))}. ${compared}${random}.`;
 }

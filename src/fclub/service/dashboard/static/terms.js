@@ -12,7 +12,7 @@ const TERMS = {
     "ε says how much all releases can tell about what is protected. Near 0 nothing; at 1 a guess " +
     "about it can become up to 2.7 times as likely. It grows with every release.",
   delta:
-    "δ is the probability with which the promise of ε may fail. The smaller, the stronger the promise.",
+    "δ is the probability with which the guarantee of ε may fail. The smaller, the stronger the guarantee.",
   stream:
     "A sequence of releases about the same people: of one local cluster during a phase, of one user, or of a " +
     "whole server during a period, as the policy has it. Noise is added to each release, and a stream may not cost more than the budget.",
