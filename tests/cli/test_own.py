@@ -67,6 +67,50 @@ class Unfinished(fclub.Policy):
 """
 
 
+KERNELS = """
+from typing import NamedTuple
+
+import numpy as np
+from helper import last
+
+from fclub.core.compiling import compiled
+from fclub.policies.base import KernelPolicy
+
+
+class State(NamedTuple):
+    counts: object
+
+
+@compiled
+def recommend(state, user, items):
+    return last(items) - BACK
+
+
+@compiled
+def feedback(state, user, x, y):
+    state.counts[user] += 1
+
+
+class Fixed(KernelPolicy):
+    kernels = (recommend, feedback)
+
+    def _begin(self, problem, server_of, seed):
+        return State(np.zeros(problem.users))
+
+    @property
+    def theta_(self):
+        return np.zeros((self.problem.users, self.problem.dim))
+"""
+HELPER = """
+from fclub.core.compiling import inner
+
+
+@inner
+def last(items):
+    return len(items) - 1
+"""
+
+
 def fclub(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fclub", *arguments]
     return subprocess.run(
@@ -107,6 +151,36 @@ def test_run_report_and_resume(mine: Path) -> None:
     (mine / "mine.py").write_text(MINE.replace("np.argmax", "np.argmin"))
     assert fclub(mine, *line, "--resume").returncode == 0
     assert len(list((mine / "out").glob("*Greedy*.npz"))) == 4, "other code gives other results"
+
+
+def test_no_kernel_of_a_former_version_is_played(tmp_path: Path) -> None:
+    """Neither in the class's own file nor in one that it imports, on any way of loading it."""
+    line = (
+        "run",
+        "--policy",
+        "mine.py:Fixed",
+        "--rounds",
+        "50",
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+        "--json",
+    )
+    print_regret = "import fclub, mine; print(fclub.simulate(mine.Fixed(), 'synthetic', 50).regret[-1])"
+    versions = [("0", "- 1"), ("1", "- 1"), ("1", "- 3")]
+    typed, imported = [], []
+    for back, end in versions:
+        (tmp_path / "mine.py").write_text(KERNELS.replace("BACK", back))
+        (tmp_path / "helper.py").write_text(HELPER.replace("- 1", end))
+        done = fclub(tmp_path, *line)
+        assert done.returncode == 0, done.stderr
+        typed.append(json.loads(done.stdout)["policies"]["mine.py:Fixed"]["regret"]["mean"])
+        command = [sys.executable, "-B", "-c", print_regret]
+        run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        imported.append(float(run.stdout))
+    assert len(set(typed)) == len(versions)
+    assert typed == pytest.approx(imported)
 
 
 def test_replay(mine: Path) -> None:

@@ -7,7 +7,6 @@ for a new user: the mean regret of users' first, second, … fiftieth visit.
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -20,7 +19,8 @@ from numpy.random import SeedSequence
 
 from fclub.config import require
 from fclub.core.clustering import adjusted_rand_index
-from fclub.core.compiling import DirectCall, borrowed, compiled, for_types
+from fclub.core.compiling import DirectCall, borrowed, compiled, for_types, is_ours
+from fclub.core.inputs import as_index, as_read_only
 from fclub.core.kernels import set_vector
 from fclub.core.types import Flags, Floats, Indices, Matrix, Vector
 from fclub.environments.base import Environment
@@ -121,14 +121,19 @@ def _play(
     tally: Tally,
     late: Late,
     choices: Indices,
-) -> None:
-    """Play rounds; add regret and reward to `totals`; note choices if there is room for them."""
+) -> int:
+    """Play rounds; add regret and reward to `totals`; note choices if there is room for them.
+
+    It ends with a recommendation that is no index of an item, and returns that; else 0.
+    """
     state, world, items, tally = borrowed(state), borrowed(world), borrowed(items), borrowed(tally)
     late = borrowed(late)
     for t in range(rounds):
         user = draw_user(world)
         draw_items(world, user, items)
-        index = recommend(state, user, items)  # type: ignore[name-defined]  # noqa: F821
+        index: int = recommend(state, user, items)  # type: ignore[name-defined]  # noqa: F821
+        if index < 0 or index >= items.shape[0]:
+            return index
         regret = regret_of(world, user, items, index)
         totals[0] += regret
         note(tally, user, regret)
@@ -140,6 +145,7 @@ def _play(
             )
         if choices.shape[0] > 0:
             choices[t] = index
+    return 0
 
 
 @cache
@@ -147,14 +153,12 @@ def _specialise(kernels: Kernels) -> Any:
     """`_play` compiled with these two kernels in place of the names that it leaves open.
 
     They are put in as globals: kernels in a closure would defeat numba's cache on disk, and
-    kernels as arguments too. Loops with kernels of one's own have a file of their own there: to read
-    that file, numba imports the modules of all states that it knows.
+    kernels as arguments too. A loop with a kernel of one's own belongs to the module of that.
     """
     names = {**globals(), "recommend": kernels[0], "feedback": kernels[1]}
-    home = kernels[0].__module__
-    name = "_play" if home.startswith("fclub.") else "_play_" + re.sub(r"\W", "_", home)
-    loop = FunctionType(_play.__code__, names, name)
-    loop.__qualname__ = name
+    loop = FunctionType(_play.__code__, names)
+    homes = [kernel.__module__ for kernel in kernels]
+    loop.__module__ = next((home for home in homes if not is_ours(home)), __name__)
     return compiled(loop)
 
 
@@ -174,10 +178,12 @@ class _Readable:
         self.policy, self.environment, self.choices = policy, environment, choices
         self.tally, self._note = Tally.start(environment.is_newcomer), DirectCall(note)
         self._late: deque[tuple[int, Matrix, float]] = deque()
+        self._plain = policy.compiled is None
 
     def play(self, start: int, stop: int, totals: Floats) -> None:
         for t in range(start, stop):
             user, items = self.environment.visit()
+            items = as_read_only(items) if self._plain else items
             index = self.policy.recommend(user, items)
             outcome = self.environment.feedback(index)
             totals += (outcome.regret, outcome.reward)
@@ -214,7 +220,8 @@ class _Compiled:
 
     def _run(self, start: int, stop: int, totals: Floats) -> None:
         told = totals, self.tally, self.late, self.choices[start:stop]
-        self._play(self.state, self.world, self.items, stop - start, *told)
+        last = self._play(self.state, self.world, self.items, stop - start, *told)
+        as_index(last, len(self.items), self.policy.name)
 
     def play(self, start: int, stop: int, totals: Floats) -> None:
         while start < stop:
