@@ -97,12 +97,15 @@ def _started(policy: Policy, environment: Environment, seed: int = 1) -> Policy:
 def _play(policy: Policy, environment: Environment, rounds: int) -> Iterator[Step]:
     for _ in range(rounds):
         user, items = environment.visit()
-        index = policy.recommend(user, items)
-        expect(isinstance(index, int | np.integer), f"recommend gave {index!r}, not an index")
-        expect(0 <= index < len(items), f"recommend gave {index} for {len(items)} items")
+        offer = np.array(items)
+        try:
+            index = policy.recommend(user, offer)
+        except InvalidInput as error:
+            raise AssertionError(str(error)) from None
+        expect(np.array_equal(offer, items), "_recommend has changed the items")
         outcome = environment.feedback(index)
         policy.update(user, items[index], outcome.reward)
-        yield user, items, int(index), outcome
+        yield user, items, index, outcome
 
 
 def _choices(policy: Policy, environment: Environment, rounds: int) -> list[int]:

@@ -7,15 +7,17 @@ import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from tests.parts import packed
 
 import fclub
+from fclub.core.compiling import compiled
 from fclub.environments.synthetic import Synthetic
-from fclub.errors import InvalidFile, InvalidSetting
+from fclub.errors import InvalidFile, InvalidInput, InvalidSetting
+from fclub.policies.base import KernelPolicy
 from fclub.policies.saving import read_npz, write_npz
 from fclub.simulation.trace import FORMAT, VERSION, checkpoints
 
@@ -138,6 +140,76 @@ def test_bad_arguments(rounds: int, seed: int) -> None:
 def test_a_fraction_of_a_round_is_refused_as_such() -> None:
     with pytest.raises(InvalidSetting, match="rounds must be a whole number"):
         fclub.simulate("linucb", small(), 1000.0)  # type: ignore[arg-type]
+
+
+class Fixed(fclub.Policy):
+    """Recommends what it is told to."""
+
+    answer: Any = None
+
+    def _start(self) -> None:
+        pass
+
+    def _recommend(self, user: int, items: Any) -> Any:
+        return self.answer
+
+    def _update(self, user: int, x: Any, y: float) -> None:
+        pass
+
+    @property
+    def theta_(self) -> Any:
+        return np.zeros((self.problem.users, self.problem.dim))
+
+
+@pytest.mark.parametrize("answer", [None, 1.0, True, -1, 4, [0]])
+def test_what_is_no_index_is_refused(answer: object) -> None:
+    with pytest.raises(InvalidInput, match="fixed: _recommend must return an index from 0 to 3, got"):
+        fclub.simulate(Fixed(answer=answer), small(), 10)
+
+
+class State(NamedTuple):
+    answer: int
+
+
+def answer_of(state: State, user: int, items: Any) -> int:
+    return state.answer
+
+
+def ignore(state: State, user: int, x: Any, y: float) -> None:
+    pass
+
+
+class FixedKernel(KernelPolicy[State]):
+    kernels = (compiled(answer_of), compiled(ignore))
+    answer: int = 0
+
+    def _begin(self, problem: fclub.Problem, server_of: Any, seed: Any) -> State:
+        return State(self.answer)
+
+    @property
+    def theta_(self) -> Any:
+        return np.zeros((self.problem.users, self.problem.dim))
+
+
+@pytest.mark.parametrize("answer", [-1, 4])
+@pytest.mark.parametrize("fast", [True, False])
+def test_kernels_cannot_read_beyond_the_items(answer: int, fast: bool) -> None:
+    said = f"fixedkernel: _recommend must return an index from 0 to 3, got {answer}"
+    with pytest.raises(InvalidInput, match=said):
+        fclub.simulate(FixedKernel(answer=answer), small(), 10, fast=fast)
+
+
+class Mutating(Fixed):
+    def _recommend(self, user: int, items: Any) -> int:
+        items[:] = 0.0
+        return 0
+
+
+def test_items_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        fclub.simulate(Mutating(), small(), 10)
+    with pytest.raises(AssertionError, match="changed the items"):
+        fclub.checks.check_policy(Mutating())
 
 
 class Walked(Synthetic):

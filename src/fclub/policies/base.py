@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.config import Problem, require
-from fclub.core.inputs import as_features, as_items, as_reward
+from fclub.core.inputs import as_features, as_index, as_items, as_reward
 from fclub.core.packing import flatten, rebuild
 from fclub.core.types import Floats, Indices, Matrix, Vector
 from fclub.errors import InvalidSetting, NotStarted, UnknownUser
@@ -122,7 +122,8 @@ class Policy(Parameters, ABC):
 
     def recommend(self, user: int, items: object) -> int:
         """The index of the item to show to this user; changes nothing."""
-        return self._recommend(_as_user(user, self.problem.users), as_items(items, self.problem.dim))
+        row, offer = _as_user(user, self.problem.users), as_items(items, self.problem.dim)
+        return as_index(self._recommend(row, offer), len(offer), self.name)
 
     def update(self, user: int, x: object, reward: object) -> None:
         """Learn that this user rewarded the item with features x."""
