@@ -192,6 +192,39 @@ def test_replay(mine: Path) -> None:
     assert list(json.loads(done.stdout)) == ["mine:Greedy"]
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_error_in_code_of_ones_own_is_told_with_its_place(
+    mine: Path, command: Command, jobs: int
+) -> None:
+    (mine / "mine.py").write_text(MINE.replace("items @ self", "items[:, 1:] @ self"))
+    done = command("run", "--policy", "mine.py:Greedy", "--rounds", "9", "--seeds", "1", "--jobs", jobs)
+    assert done.returncode == 1
+    place, line, told = [one for one in done.stderr.splitlines() if "rounds" not in one][:3]
+    assert place.startswith(f'  File "{mine / "mine.py"}", line ')
+    assert "np.argmax(items[:, 1:] @ self.theta_[user])" in line
+    assert "fclub: ValueError: matmul" in done.stderr
+    assert "site-packages" not in done.stderr + told
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import nosuch\n", "fclub: ModuleNotFoundError: No module named 'nosuch'"),
+        ("def\n", "fclub: SyntaxError: invalid syntax"),
+    ],
+)
+def test_an_error_at_import_is_told_with_its_place(
+    mine: Path, command: Command, text: str, said: str
+) -> None:
+    (mine / "mine.py").write_text(text)
+    done = command("run", "--policy", "mine.py:Greedy")
+    assert done.returncode == 1
+    assert done.stderr.startswith('  File "')
+    assert "mine.py" in done.stderr.splitlines()[0]
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) <= 4
+
+
 @pytest.mark.parametrize(
     ("reference", "said"),
     [

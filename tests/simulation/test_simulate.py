@@ -16,7 +16,7 @@ from tests.parts import packed
 import fclub
 from fclub.core.compiling import compiled
 from fclub.environments.synthetic import Synthetic
-from fclub.errors import InvalidFile, InvalidInput, InvalidSetting
+from fclub.errors import InvalidFile, InvalidInput, InvalidSetting, UnknownName
 from fclub.policies.base import KernelPolicy
 from fclub.policies.saving import read_npz, write_npz
 from fclub.simulation.trace import FORMAT, VERSION, checkpoints
@@ -165,6 +165,70 @@ class Fixed(fclub.Policy):
 def test_what_is_no_index_is_refused(answer: object) -> None:
     with pytest.raises(InvalidInput, match="fixed: _recommend must return an index from 0 to 3, got"):
         fclub.simulate(Fixed(answer=answer), small(), 10)
+
+
+class Short(Fixed):
+    answer: Any = 0
+
+    @property
+    def labels_(self) -> Any:
+        return np.zeros(3, dtype=np.int64)
+
+
+class Asking(Fixed):
+    def _start(self, rng: object) -> None:  # type: ignore[override]
+        pass
+
+
+def test_what_a_policy_lacks_is_named() -> None:
+    with pytest.raises(InvalidSetting, match=r"labels_ must be 8 whole numbers.*got \(3,\)"):
+        fclub.simulate(Short(), small(), 10)
+    with pytest.raises(UnknownName, match="no argument of asking's _start is called 'rng'; known: "):
+        fclub.simulate(Asking(), small(), 10)
+    with pytest.raises(InvalidSetting, match=r"got a class; call it: Short\(\)"):
+        fclub.simulate(Short, small(), 10)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSetting, match=r"got a class; call it: Synthetic\(\)"):
+        fclub.simulate("linucb", Synthetic, 10)  # type: ignore[arg-type]
+
+
+class Answering(Synthetic):
+    answer: Any = None
+
+    def pack(self) -> Any:
+        """Has to be played visit by visit."""
+
+    def feedback(self, index: int) -> Any:
+        return self.answer() if callable(self.answer) else self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((1.0, 0.0), r"answering: feedback must return an Outcome, got \(1.0, 0.0\)"),
+        (lambda: fclub.Outcome(float("nan"), 0.0), "reward must be a finite number, got nan"),
+        (lambda: fclub.Outcome(0.0, None), "regret must be a finite number, got None"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_outcome_is_refused(answer: object, said: str) -> None:
+    environment = Answering()
+    environment.answer = answer
+    with pytest.raises(InvalidInput, match=said):
+        fclub.simulate("linucb", environment, 10)
+    with pytest.raises(InvalidInput, match=said):
+        fclub.checks.check_environment(environment)
+
+
+def test_references_are_taken_wherever_names_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = "import fclub\nfrom fclub.environments.synthetic import Synthetic\n"
+    classes = "class Mine(fclub.Greedy):\n    pass\nclass World(Synthetic):\n    pass\n"
+    Path("mine.py").write_text(lines + classes)
+    trace = fclub.simulate("mine.py:Mine", "mine.py:World", 10)
+    assert (trace.policy, trace.environment) == ("mine", "world")
+    assert fclub.make_policy("mine.py:Mine", ridge=2.0).get_params()["ridge"] == 2.0
+    assert fclub.make_environment("mine.py:World", users=9).get_params()["users"] == 9
 
 
 class State(NamedTuple):

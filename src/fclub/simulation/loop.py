@@ -23,11 +23,11 @@ from fclub.core.compiling import DirectCall, borrowed, compiled, for_types, is_o
 from fclub.core.inputs import as_index, as_read_only
 from fclub.core.kernels import set_vector
 from fclub.core.types import Flags, Floats, Indices, Matrix, Vector
-from fclub.environments.base import Environment
-from fclub.environments.registry import make_environment
+from fclub.environments.base import Environment, as_outcome
+from fclub.environments.registry import as_environment
 from fclub.environments.world import World, draw_items, draw_reward, draw_user, regret_of
 from fclub.policies.base import Policy
-from fclub.policies.registry import make_policy
+from fclub.policies.registry import as_policy
 from fclub.protocol.interfaces.family import Kernels
 from fclub.simulation.trace import CLUSTERS, COUNTERS, Trace, checkpoints
 
@@ -185,7 +185,7 @@ class _Readable:
             user, items = self.environment.visit()
             items = as_read_only(items) if self._plain else items
             index = self.policy.recommend(user, items)
-            outcome = self.environment.feedback(index)
+            outcome = as_outcome(self.environment.feedback(index), self.environment.name)
             totals += (outcome.regret, outcome.reward)
             self._note(self.tally, user, outcome.regret)
             self._late.append((user, items[index], outcome.reward))
@@ -252,8 +252,9 @@ def simulate(
 ) -> Trace:
     """Play `rounds` visits and return the curves.
 
-    One root seed: the environment's streams come from one child, the policy's noise and graphs from
-    another. `fast` forces or forbids the compiled loop; by default it is used where it can be.
+    A class of your own is given as an object or by reference (`"mine.py:Mine"`). One root seed: the
+    environment's streams come from one child, the policy's noise and graphs from another. `fast` forces
+    or forbids the compiled loop; by default it is used where it can be.
 
     >>> import fclub
     >>> one = fclub.simulate("fclub-plus", "synthetic", rounds=300, seed=1)
@@ -263,8 +264,7 @@ def simulate(
     require(isinstance(rounds, int), "rounds must be a whole number", rounds)
     require(rounds >= 1, "rounds must be at least 1", rounds)
     require(isinstance(seed, int) and seed >= 0, "seed must be a whole number from 0", seed)
-    policy = make_policy(policy) if isinstance(policy, str) else policy
-    environment = make_environment(environment) if isinstance(environment, str) else environment
+    policy, environment = as_policy(policy), as_environment(environment)
     world_seed, policy_seed = SeedSequence(seed).spawn(2)
     environment.expect_rounds(rounds)
     environment.start(world_seed)
@@ -287,6 +287,8 @@ class _Agreement:
         self._values: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def of(self, labels: Indices) -> tuple[float, float, float]:
+        users, shape = len(self._true), np.shape(labels)
+        require(shape == (users,), f"labels_ must be {users} whole numbers, one per user", shape)
         if not np.array_equal(labels, self._last):
             ari = adjusted_rand_index(labels, self._true)
             self._last, self._values = labels, (len(np.unique(labels)), self._number, ari)
