@@ -206,6 +206,21 @@ def test_an_error_in_code_of_ones_own_is_told_with_its_place(
     assert "site-packages" not in done.stderr + told
 
 
+def test_what_numba_says_of_a_kernel_is_told_without_its_own_frames(
+    mine: Path, command: Command
+) -> None:
+    (mine / "ends.py").write_text(HELPER)
+    text = KERNELS.replace("from helper", "from ends").replace("BACK", "state.missing")
+    (mine / "kernels.py").write_text(text)
+    done = command(
+        "run", "--policy", "kernels.py:Fixed", "--rounds", "9", "--seeds", "1", "--jobs", "1"
+    )
+    assert done.returncode == 1
+    assert "fclub: TypingError: " in done.stderr
+    assert "return last(items) - state.missing" in done.stderr
+    assert "site-packages" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -145,7 +145,7 @@ def _label_ends(axes: Axes, curves: dict[str, Curve]) -> None:
 Entry = Policy | str | Setting
 """What is compared; a setting is of a class of one's own, named by reference."""
 
-Grid = Mapping[str, Sequence[Parameter]]
+Named = TypeVar("Named", bound=str | type[Policy])
 
 
 def compare(
@@ -205,7 +205,7 @@ def compare(
 
 
 def sweep(
-    grids: Mapping[str, Grid] | Mapping[str | type[Policy], Grid],
+    grids: Mapping[Named, Mapping[str, Sequence[Parameter]]],
     environment: Environment | str,
     rounds: int,
     seeds: int | Iterable[int] = 5,
