@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fclub import make_policy
+from fclub import LinUCB, make_policy
 from fclub.errors import InvalidSetting
 from fclub.parameters import check_value, meaning, parse_value, split_assignment
 
@@ -101,3 +101,10 @@ def test_a_policy_takes_no_value_of_another_kind(name: str, parameters: dict[str
 def test_numbers_may_come_from_numpy() -> None:
     for value in (np.float64(2.0), np.int64(2), 2):
         assert check_value("ridge", value, float) == 2.0
+
+
+def test_a_parameter_needs_a_default() -> None:
+    """Other attributes may be declared without one."""
+    with pytest.raises(InvalidSetting, match="Lacking: the parameter width needs a default"):
+        type("Lacking", (LinUCB,), {"__annotations__": {"width": float}})
+    type("Fitting", (LinUCB,), {"__annotations__": {"rows": np.ndarray, "_width": float}})

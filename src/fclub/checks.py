@@ -20,7 +20,7 @@ import numpy as np
 
 from fclub.core.inputs import as_items
 from fclub.core.types import Matrix
-from fclub.environments.base import Environment, Outcome
+from fclub.environments.base import Environment, Outcome, as_outcome
 from fclub.environments.registry import make_environment
 from fclub.errors import (
     CannotForget,
@@ -33,6 +33,7 @@ from fclub.errors import (
     NotStarted,
     UnknownUser,
 )
+from fclub.own import instance_of
 from fclub.policies.base import Policy
 from fclub.policies.federated.families import policy_of
 from fclub.privacy.noise import NoNoise, SeededNoise
@@ -72,6 +73,7 @@ def check_policy(
     >>> import fclub
     >>> fclub.checks.check_policy(fclub.FclubDC(deletion=1.0), rounds=50)
     """
+    policy = instance_of(policy, Policy)  # type: ignore[type-abstract]
     environment = environment or small_environment()
     environment.expect_rounds(rounds)
     check_not_started(policy)
@@ -97,12 +99,15 @@ def _started(policy: Policy, environment: Environment, seed: int = 1) -> Policy:
 def _play(policy: Policy, environment: Environment, rounds: int) -> Iterator[Step]:
     for _ in range(rounds):
         user, items = environment.visit()
-        index = policy.recommend(user, items)
-        expect(isinstance(index, int | np.integer), f"recommend gave {index!r}, not an index")
-        expect(0 <= index < len(items), f"recommend gave {index} for {len(items)} items")
+        offer = np.array(items)
+        try:
+            index = policy.recommend(user, offer)
+        except InvalidInput as error:
+            raise AssertionError(str(error)) from None
+        expect(np.array_equal(offer, items), "_recommend has changed the items")
         outcome = environment.feedback(index)
         policy.update(user, items[index], outcome.reward)
-        yield user, items, int(index), outcome
+        yield user, items, index, outcome
 
 
 def _choices(policy: Policy, environment: Environment, rounds: int) -> list[int]:
@@ -422,6 +427,7 @@ def check_environment(environment: Environment, *, visits: int = 100) -> None:
     >>> import fclub
     >>> fclub.checks.check_environment(fclub.make_environment("synthetic", users=6, servers=2))
     """
+    environment = instance_of(environment, Environment)  # type: ignore[type-abstract]
     environment.expect_rounds(visits)
     check_description(environment)
     check_visits(environment, visits)
@@ -448,7 +454,7 @@ def check_visits(environment: Environment, visits: int) -> None:
         as_items(items, environment.problem.dim)
         if environment.problem.constant is not None:
             expect(np.allclose(items[:, -1], environment.problem.constant), "constant feature varies")
-        outcome = environment.feedback(turn % len(items))
+        outcome = as_outcome(environment.feedback(turn % len(items)), environment.name)
         low, high = environment.problem.reward_range
         inside = bool(np.isfinite(outcome.reward)) and low <= outcome.reward <= high
         expect(inside, f"reward {outcome.reward} is outside [{low:g}, {high:g}]")

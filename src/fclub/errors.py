@@ -18,7 +18,8 @@ from typing import Any
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     """What a mistaken name may have meant: the nearest known ones, or all of them."""
     names = sorted(known)
-    near = get_close_matches(name, names, n=3)
+    small = {one.lower(): one for one in names}
+    near = [small[one] for one in get_close_matches(name.lower(), small, n=3)]
     shown = ", ".join(prefix + one for one in near or names)
     return f"did you mean {shown}?" if near else f"known: {shown}"
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
+import re
 import sys
+import sysconfig
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import format_exception
 from types import ModuleType
 from typing import TypeVar
 
@@ -39,10 +42,33 @@ def find_class(reference: str, kind: type[Kind]) -> type[Kind]:
     return known[name]
 
 
+def instance_of(value: object, kind: type[Kind]) -> Kind:
+    """The object that was given; a class in its place is refused with the cure."""
+    if isinstance(value, kind):
+        return value
+    got = f"a class; call it: {value.__name__}()" if isinstance(value, type) else repr(value)
+    raise InvalidSetting(f"expected a name or an object of {kind.__name__}, got {got}", value)
+
+
 def digest_of(reference: str) -> str:
     """Of the file in which the class is, so that a result is not taken for that of other code."""
     source = inspect.getsourcefile(_module(reference))
     return _digest(Path(source)) if source else ""
+
+
+_FRAME = re.compile(r'^  File "([^"]+)", line .*\n(?:    .*\n)*', re.MULTILINE)
+
+
+def own_frames(error: BaseException) -> str:
+    """What a traceback, a worker's too, says of files of one's own; empty if there is none in it."""
+    found = _FRAME.finditer("".join(format_exception(error)))
+    return "".join(frame[0] for frame in found if _is_own(Path(frame[1])))
+
+
+def _is_own(path: Path) -> bool:
+    known = Path(__file__).parent, Path(sysconfig.get_path("stdlib"))
+    installed = "site-packages" in path.parts or any(one in path.parents for one in known)
+    return path.is_file() and not installed
 
 
 def _module(reference: str) -> ModuleType:

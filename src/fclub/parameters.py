@@ -289,6 +289,9 @@ def _declared(cls: type[Parameters]) -> dict[str, Row]:
     hints: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         hints |= _hints(base)
+    for name, hint in hints.items():
+        if not (name.startswith("_") or hasattr(cls, name)) and is_plain(hint):
+            raise InvalidSetting(f"{cls.__name__}: the parameter {name} needs a default", name)
     return {
         name: _row(name, hint, getattr(cls, name))
         for name, hint in hints.items()

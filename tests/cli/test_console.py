@@ -3,9 +3,11 @@
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from fclub.cli.console import summary_table
+from fclub.cli.screen import screen
 
 
 def entry(regret: float, epsilon: float | None) -> dict[str, Any]:
@@ -18,6 +20,21 @@ def entry(regret: float, epsilon: float | None) -> dict[str, Any]:
         else {"unit": "user", "notion": "transcript", "spent": [[epsilon, 0.1], [2 * epsilon, 1e-5]]},
         "microseconds_per_round": 251.79,
     }
+
+
+def test_cells_are_not_cut_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    label = "fclub-dc exploration=0.005 deletion=1.5 merging=2.0 ridge=2.0 upload_ratio=1.01"
+    summary = {"environment": {"name": "synthetic"}, "rounds": 10, "seeds": [0]}
+    screen().print(summary_table(summary | {"policies": {label: entry(1.0, 1.0)}}))
+    text = capsys.readouterr().out
+    assert label in text
+    assert "251.79" in text
+    assert "10 rounds, 1 seed from 0" in text
+    monkeypatch.setenv("COLUMNS", "60")
+    assert screen().width == 60
 
 
 def shown(policies: dict[str, Any]) -> str:

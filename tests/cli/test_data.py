@@ -72,15 +72,22 @@ def test_faulty_file_names_the_line(ratings: Path, tmp_path: Path, command: Comm
 def test_another_file_of_the_same_format_is_refused(
     ratings: Path, tmp_path: Path, command: Command
 ) -> None:
-    answer = command("data", "lastfm", "--from", ratings)
-    assert answer.returncode == 1
-    assert "lastfm has 92,834 ratings, this file 48" in answer.stderr
+    for name, said in (
+        ("lastfm", "lastfm has 92,834 ratings, this file 48"),
+        ("yelp", "yelp is in yelp_academic_dataset_review.json or review.json, not in a file as rat"),
+    ):
+        answer = command("data", name, "--from", ratings)
+        assert answer.returncode == 1
+        assert said in answer.stderr
     assert not list((tmp_path / "cache").rglob("*.npz"))
 
 
 def test_plain_text(ratings: Path, command: Command) -> None:
     taken = command("data", "movielens-latest-small", "--from", ratings)
     assert "verified: structure only: no checksum or size is known" in taken.stdout
+    (kept,) = ratings.parent.rglob("*.npz")
+    cure = f"nothing says that this is movielens-latest-small; to undo, rm {kept}"
+    assert cure in taken.stderr
     assert "licence: " in taken.stdout
     assert "movielens-25m" in command("data").stdout
     assert "Example" in command("data", "--help").stdout

@@ -67,6 +67,50 @@ class Unfinished(fclub.Policy):
 """
 
 
+KERNELS = """
+from typing import NamedTuple
+
+import numpy as np
+from helper import last
+
+from fclub.core.compiling import compiled
+from fclub.policies.base import KernelPolicy
+
+
+class State(NamedTuple):
+    counts: object
+
+
+@compiled
+def recommend(state, user, items):
+    return last(items) - BACK
+
+
+@compiled
+def feedback(state, user, x, y):
+    state.counts[user] += 1
+
+
+class Fixed(KernelPolicy):
+    kernels = (recommend, feedback)
+
+    def _begin(self, problem, server_of, seed):
+        return State(np.zeros(problem.users))
+
+    @property
+    def theta_(self):
+        return np.zeros((self.problem.users, self.problem.dim))
+"""
+HELPER = """
+from fclub.core.compiling import inner
+
+
+@inner
+def last(items):
+    return len(items) - 1
+"""
+
+
 def fclub(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fclub", *arguments]
     return subprocess.run(
@@ -109,6 +153,36 @@ def test_run_report_and_resume(mine: Path) -> None:
     assert len(list((mine / "out").glob("*Greedy*.npz"))) == 4, "other code gives other results"
 
 
+def test_no_kernel_of_a_former_version_is_played(tmp_path: Path) -> None:
+    """Neither in the class's own file nor in one that it imports, on any way of loading it."""
+    line = (
+        "run",
+        "--policy",
+        "mine.py:Fixed",
+        "--rounds",
+        "50",
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+        "--json",
+    )
+    print_regret = "import fclub, mine; print(fclub.simulate(mine.Fixed(), 'synthetic', 50).regret[-1])"
+    versions = [("0", "- 1"), ("1", "- 1"), ("1", "- 3")]
+    typed, imported = [], []
+    for back, end in versions:
+        (tmp_path / "mine.py").write_text(KERNELS.replace("BACK", back))
+        (tmp_path / "helper.py").write_text(HELPER.replace("- 1", end))
+        done = fclub(tmp_path, *line)
+        assert done.returncode == 0, done.stderr
+        typed.append(json.loads(done.stdout)["policies"]["mine.py:Fixed"]["regret"]["mean"])
+        command = [sys.executable, "-B", "-c", print_regret]
+        run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        imported.append(float(run.stdout))
+    assert len(set(typed)) == len(versions)
+    assert typed == pytest.approx(imported)
+
+
 def test_replay(mine: Path) -> None:
     lines = [f"{t % 3},{t % 2},{t % 2},0.5" for t in range(60)]
     (mine / "log.csv").write_text("\n".join(["user,item,reward,propensity", *lines]))
@@ -116,6 +190,54 @@ def test_replay(mine: Path) -> None:
     done = fclub(mine, "replay", "log.csv", "--items", "items.csv", "--policy", "mine:Greedy", "--json")
     assert done.returncode == 0, done.stderr
     assert list(json.loads(done.stdout)) == ["mine:Greedy"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_error_in_code_of_ones_own_is_told_with_its_place(
+    mine: Path, command: Command, jobs: int
+) -> None:
+    (mine / "mine.py").write_text(MINE.replace("items @ self", "items[:, 1:] @ self"))
+    done = command("run", "--policy", "mine.py:Greedy", "--rounds", "9", "--seeds", "1", "--jobs", jobs)
+    assert done.returncode == 1
+    place, line, told = [one for one in done.stderr.splitlines() if "rounds" not in one][:3]
+    assert place.startswith(f'  File "{mine / "mine.py"}", line ')
+    assert "np.argmax(items[:, 1:] @ self.theta_[user])" in line
+    assert "fclub: ValueError: matmul" in done.stderr
+    assert "site-packages" not in done.stderr + told
+
+
+def test_what_numba_says_of_a_kernel_is_told_without_its_own_frames(
+    mine: Path, command: Command
+) -> None:
+    (mine / "ends.py").write_text(HELPER)
+    text = KERNELS.replace("from helper", "from ends").replace("BACK", "state.missing")
+    (mine / "kernels.py").write_text(text)
+    done = command(
+        "run", "--policy", "kernels.py:Fixed", "--rounds", "9", "--seeds", "1", "--jobs", "1"
+    )
+    assert done.returncode == 1
+    assert "fclub: TypingError: " in done.stderr
+    assert "return last(items) - state.missing" in done.stderr
+    assert "site-packages" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import nosuch\n", "fclub: ModuleNotFoundError: No module named 'nosuch'"),
+        ("def\n", "fclub: SyntaxError: invalid syntax"),
+    ],
+)
+def test_an_error_at_import_is_told_with_its_place(
+    mine: Path, command: Command, text: str, said: str
+) -> None:
+    (mine / "mine.py").write_text(text)
+    done = command("run", "--policy", "mine.py:Greedy")
+    assert done.returncode == 1
+    assert done.stderr.startswith('  File "')
+    assert "mine.py" in done.stderr.splitlines()[0]
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) <= 4
 
 
 @pytest.mark.parametrize(

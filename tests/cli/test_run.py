@@ -79,6 +79,7 @@ def test_errors_are_one_line_with_an_exit_code(command: Command) -> None:
         (("run", "--policy", "linucb", "--grid", "linucb"), "POLICY.NAME=VALUE,VALUE"),
         (("run", "--policy", "linucb", "--grid", "club.ridge=1"), "not run"),
         (("run", "--policy", "linucb", "--grid", "linucb.ridge=1,1"), "twice"),
+        (("run", "--policy", "club", "--grid", "club.ridge=1", "--set", "club.ridge=2"), "club.ridge"),
         (("run", "--backend", "mpi", "--policy", "linucb", *SMALL), "backend"),
     ):
         done = command(*arguments)

@@ -2,12 +2,20 @@
 
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from fclub.core.compiling import DirectCall, cache_folder, digest_of, is_ready, set_ready
+from fclub.core.compiling import (
+    DirectCall,
+    _Cache,
+    cache_folder,
+    compiled,
+    digest_of,
+    is_ready,
+    set_ready,
+)
 from fclub.core.statistics import Packed, observe
 
 
@@ -80,6 +88,38 @@ def test_a_cache_that_cannot_be_written_is_borne(
     monkeypatch.setattr("fclub.core.compiling.numba_config.DISABLE_JIT", 0)
     set_ready("linucb")
     assert not is_ready("linucb")
+
+
+class Pair(NamedTuple):
+    """A tuple whose module fclub does not know."""
+
+    first: float
+    second: float
+
+
+def kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is on disk once a kernel of the package was given numbers, and a tuple of them."""
+    monkeypatch.setattr("fclub.core.compiling.cache_folder", lambda: str(folder))
+
+    def last(pair: tuple[float, float]) -> float:
+        return pair[1]
+
+    monkeypatch.setattr(last, "__module__", "fclub.core.example")
+    kernel = compiled(last)
+    assert kernel((1.0, 2.0)) == kernel(Pair(1.0, 2.0)) == 2.0
+    return [path.name for path in folder.rglob("*.nbc")]
+
+
+@pytest.mark.skipif(not hasattr(observe, "py_func"), reason="nothing is compiled")
+def test_tuples_of_others_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process would import their module, which may be gone or have another layout."""
+    assert len(kept(tmp_path, monkeypatch)) == 1
+
+
+@pytest.mark.skipif(not hasattr(observe, "py_func"), reason="nothing is compiled")
+def test_kernels_of_others_are_not_kept() -> None:
+    assert not isinstance(compiled(lambda number: number + 1)._cache, _Cache)  # type: ignore[attr-defined]
+    assert isinstance(observe._cache, _Cache)  # type: ignore[attr-defined]
 
 
 def state_of(first: float) -> Packed:

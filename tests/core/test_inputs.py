@@ -114,3 +114,12 @@ def test_names_and_ids_have_limits() -> None:
     for key in ("", "i" * (MAX_ID + 1)):
         with pytest.raises(InvalidInput, match="characters"):
             check_id(key)
+
+
+def test_what_float32_rounds_up_is_told_with_the_cure() -> None:
+    """The bounds of private releases have no room for its rounding."""
+    x = np.array([0.6, 0.8], dtype=np.float32)
+    with pytest.raises(InvalidFeatures, match=r"norm 1.0000000\d+, above 1: divide them by it"):
+        as_features(x, 2)
+    exact = x.astype(np.float64)
+    as_features(exact / np.linalg.norm(exact), 2)

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.text import Annotation
 
 import fclub
-from fclub.errors import InvalidSetting
+from fclub.errors import InvalidSetting, UnknownName
 
 SMALL = {"users": 6, "clusters": 2, "servers": 2, "dim": 3, "items": 4}
 
@@ -60,6 +60,21 @@ def test_nothing_to_compare_is_refused() -> None:
         fclub.compare(["linucb"], world(), rounds=10, seeds=0)
     with pytest.raises(InvalidSetting, match="different policies"):
         fclub.compare(["linucb", fclub.LinUCB()], world(), rounds=10)
+    with pytest.raises(InvalidSetting, match="seeds must be different"):
+        fclub.compare(["linucb"], world(), rounds=10, seeds=[1, 2, 1])
+    with pytest.raises(InvalidSetting, match=r"call it: LinUCB\(\)"):
+        fclub.compare([fclub.LinUCB], world(), rounds=10)  # type: ignore[list-item]
+
+
+def test_one_policy_needs_no_list() -> None:
+    assert list(fclub.compare("linucb", world(), rounds=10, seeds=1).traces) == ["linucb"]
+    assert list(fclub.compare(fclub.LinUCB(), world(), rounds=10, seeds=1).traces) == ["linucb"]
+
+
+def test_an_unknown_metric_suggests_others() -> None:
+    result = fclub.compare("linucb", world(), rounds=10, seeds=1)
+    with pytest.raises(UnknownName, match="no metric is called 'clusters'; known: ari, by_visit"):
+        result.plot("clusters")
 
 
 class Fixed(fclub.Policy):
@@ -116,8 +131,8 @@ def test_objects_of_ones_own_run_here_and_are_named_by_reference_elsewhere(
     result = fclub.compare([Fixed(), "linucb"], world(), rounds=50, seeds=2, progress=True)
     assert list(result.traces) == ["fixed", "linucb"]
     assert "rounds" in capfd.readouterr().err
-    with pytest.raises(InvalidSetting, match="by name"):
-        fclub.compare([Fixed()], world(), rounds=50, jobs=2)
+    with pytest.raises(InvalidSetting, match=r"by reference.*got 'fixed'"):
+        fclub.compare([Fixed(), "linucb"], world(), rounds=50, jobs=2)
     mine = tmp_path / "mine.py"
     mine.write_text("import fclub\n\n\nclass Mine(fclub.Greedy):\n    pass\n")
     found = fclub.compare([f"{mine}:Mine", "greedy"], world(), rounds=50, seeds=1, jobs=2)
@@ -130,6 +145,24 @@ def test_a_sweep_plays_every_combination() -> None:
     assert len(result.traces) == 5
     (one,) = result.traces["linucb ridge=2.0 exploration=0.0"]
     assert one == fclub.simulate(fclub.LinUCB(ridge=2.0, exploration=0.0), world(), 50)
+
+
+def test_a_sweep_of_a_policy_of_ones_own(tmp_path: Path) -> None:
+    """By reference it can be kept; the class itself runs here."""
+    mine = tmp_path / "mine.py"
+    mine.write_text("import fclub\n\n\nclass Mine(fclub.Greedy):\n    pass\n")
+    ridges = {"ridge": [0.2, 2.0]}
+    named = fclub.sweep({f"{mine}:Mine": ridges}, world(), rounds=50, seeds=1, save=tmp_path / "out")
+    assert list(named.traces) == [f"{mine}:Mine ridge=0.2", f"{mine}:Mine ridge=2.0"]
+    given = fclub.sweep({fclub.Greedy: ridges}, world(), rounds=50, seeds=1)
+    for one, other in zip(named.traces.values(), given.traces.values(), strict=True):
+        np.testing.assert_array_equal(one[0].regret, other[0].regret)
+
+
+@pytest.mark.parametrize("grids", [["linucb"], {"linucb": {"ridge": 0.5}}, {"club": {"unit": "user"}}])
+def test_a_sweep_needs_lists_of_values(grids: Any) -> None:
+    with pytest.raises(InvalidSetting, match=r"a list of values|a sweep is of"):
+        fclub.sweep(grids, world(), rounds=50)
 
 
 def test_fifteen_lines_have_their_names_at_their_ends_and_no_bands() -> None:

@@ -92,6 +92,8 @@ def test_unknown_names_suggest_near_ones() -> None:
         fclub.make_policy("fclub-dcc")
     with pytest.raises(UnknownName, match="linucb"):
         fclub.make_policy("zzz")
+    with pytest.raises(UnknownName, match="did you mean linucb"):
+        fclub.make_policy("linUCB")
     with pytest.raises(UnknownName, match="deletion"):
         fclub.make_policy("club", deletoin=1.0)
 

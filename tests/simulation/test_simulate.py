@@ -7,15 +7,17 @@ import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from tests.parts import packed
 
 import fclub
+from fclub.core.compiling import compiled
 from fclub.environments.synthetic import Synthetic
-from fclub.errors import InvalidFile, InvalidSetting
+from fclub.errors import InvalidFile, InvalidInput, InvalidSetting, UnknownName
+from fclub.policies.base import KernelPolicy
 from fclub.policies.saving import read_npz, write_npz
 from fclub.simulation.trace import FORMAT, VERSION, checkpoints
 
@@ -138,6 +140,140 @@ def test_bad_arguments(rounds: int, seed: int) -> None:
 def test_a_fraction_of_a_round_is_refused_as_such() -> None:
     with pytest.raises(InvalidSetting, match="rounds must be a whole number"):
         fclub.simulate("linucb", small(), 1000.0)  # type: ignore[arg-type]
+
+
+class Fixed(fclub.Policy):
+    """Recommends what it is told to."""
+
+    answer: Any = None
+
+    def _start(self) -> None:
+        pass
+
+    def _recommend(self, user: int, items: Any) -> Any:
+        return self.answer
+
+    def _update(self, user: int, x: Any, y: float) -> None:
+        pass
+
+    @property
+    def theta_(self) -> Any:
+        return np.zeros((self.problem.users, self.problem.dim))
+
+
+@pytest.mark.parametrize("answer", [None, 1.0, True, -1, 4, [0]])
+def test_what_is_no_index_is_refused(answer: object) -> None:
+    with pytest.raises(InvalidInput, match="fixed: _recommend must return an index from 0 to 3, got"):
+        fclub.simulate(Fixed(answer=answer), small(), 10)
+
+
+class Short(Fixed):
+    answer: Any = 0
+
+    @property
+    def labels_(self) -> Any:
+        return np.zeros(3, dtype=np.int64)
+
+
+class Asking(Fixed):
+    def _start(self, rng: object) -> None:  # type: ignore[override]
+        pass
+
+
+def test_what_a_policy_lacks_is_named() -> None:
+    with pytest.raises(InvalidSetting, match=r"labels_ must be 8 whole numbers.*got \(3,\)"):
+        fclub.simulate(Short(), small(), 10)
+    with pytest.raises(UnknownName, match="no argument of asking's _start is called 'rng'; known: "):
+        fclub.simulate(Asking(), small(), 10)
+    with pytest.raises(InvalidSetting, match=r"got a class; call it: Short\(\)"):
+        fclub.simulate(Short, small(), 10)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSetting, match=r"got a class; call it: Synthetic\(\)"):
+        fclub.simulate("linucb", Synthetic, 10)  # type: ignore[arg-type]
+
+
+class Answering(Synthetic):
+    answer: Any = None
+
+    def pack(self) -> Any:
+        """Has to be played visit by visit."""
+
+    def feedback(self, index: int) -> Any:
+        return self.answer() if callable(self.answer) else self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((1.0, 0.0), r"answering: feedback must return an Outcome, got \(1.0, 0.0\)"),
+        (lambda: fclub.Outcome(float("nan"), 0.0), "reward must be a finite number, got nan"),
+        (lambda: fclub.Outcome(0.0, None), "regret must be a finite number, got None"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_outcome_is_refused(answer: object, said: str) -> None:
+    environment = Answering()
+    environment.answer = answer
+    with pytest.raises(InvalidInput, match=said):
+        fclub.simulate("linucb", environment, 10)
+    with pytest.raises(InvalidInput, match=said):
+        fclub.checks.check_environment(environment)
+
+
+def test_references_are_taken_wherever_names_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = "import fclub\nfrom fclub.environments.synthetic import Synthetic\n"
+    classes = "class Mine(fclub.Greedy):\n    pass\nclass World(Synthetic):\n    pass\n"
+    Path("mine.py").write_text(lines + classes)
+    trace = fclub.simulate("mine.py:Mine", "mine.py:World", 10)
+    assert (trace.policy, trace.environment) == ("mine", "world")
+    assert fclub.make_policy("mine.py:Mine", ridge=2.0).get_params()["ridge"] == 2.0
+    assert fclub.make_environment("mine.py:World", users=9).get_params()["users"] == 9
+
+
+class State(NamedTuple):
+    answer: int
+
+
+def answer_of(state: State, user: int, items: Any) -> int:
+    return state.answer
+
+
+def ignore(state: State, user: int, x: Any, y: float) -> None:
+    pass
+
+
+class FixedKernel(KernelPolicy[State]):
+    kernels = (compiled(answer_of), compiled(ignore))
+    answer: int = 0
+
+    def _begin(self, problem: fclub.Problem, server_of: Any, seed: Any) -> State:
+        return State(self.answer)
+
+    @property
+    def theta_(self) -> Any:
+        return np.zeros((self.problem.users, self.problem.dim))
+
+
+@pytest.mark.parametrize("answer", [-1, 4])
+@pytest.mark.parametrize("fast", [True, False])
+def test_kernels_cannot_read_beyond_the_items(answer: int, fast: bool) -> None:
+    said = f"fixedkernel: _recommend must return an index from 0 to 3, got {answer}"
+    with pytest.raises(InvalidInput, match=said):
+        fclub.simulate(FixedKernel(answer=answer), small(), 10, fast=fast)
+
+
+class Mutating(Fixed):
+    def _recommend(self, user: int, items: Any) -> int:
+        items[:] = 0.0
+        return 0
+
+
+def test_items_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        fclub.simulate(Mutating(), small(), 10)
+    with pytest.raises(AssertionError, match="changed the items"):
+        fclub.checks.check_policy(Mutating())
 
 
 class Walked(Synthetic):

@@ -9,8 +9,8 @@ from typing import Annotated
 import joblib
 import numpy as np
 import typer
-from rich.console import Console
 
+from fclub.cli.screen import screen
 from fclub.experiments.report.pages import build_report
 from fclub.experiments.run.progress import rounds_bar
 from fclub.experiments.run.results import Results
@@ -46,7 +46,7 @@ def advise(
         answers = [{"policy": g.policy, "ratio": g.ratio, "half": g.half} for g in found]
         typer.echo(json.dumps({"world": panel.title, "visits": visits, "gains": answers}))
         return
-    console = Console()
+    console = screen()
     console.print(f"{panel.title}, {visits} visits each, {seeds} seeds.")
     for gain in found:
         console.print(gain.sentence())

@@ -16,6 +16,7 @@ from fclub.attack.live import NUMBERS
 from fclub.attack.pairs import Pair, live_pairs
 from fclub.attack.search import HISTORIES, Searched, search_all
 from fclub.cli.main import EXIT_FAILURE
+from fclub.cli.screen import screen
 from fclub.errors import UnknownName
 from fclub.privacy.audit import CANARIES, Finding, audit
 from fclub.privacy.targets import SENDERS, make_target
@@ -58,7 +59,7 @@ def _long(policy: str | None, budgets: Budgets, seconds: float, as_json: bool) -
     if as_json:
         typer.echo(json.dumps(_searched(found)))
     else:
-        _print_searched(Console(), found)
+        _print_searched(screen(), found)
     return sum(one.history is not None for one in found)
 
 
@@ -125,7 +126,7 @@ def _live(policy: str | None, budgets: Budgets, numbers: int, histories: int, as
 
 
 def _print_live(results: list[Result], searched: list[Searched], twice: Finding) -> None:
-    console = Console()
+    console = screen()
     columns = ("policy", "unit", "level", "ε, δ", "tests", "of the bound", "outcome")
     table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for pair, epsilon, delta, findings in ((r.pair, r.epsilon, r.delta, r.findings) for r in results):
@@ -186,7 +187,7 @@ def _print_mechanism(
             table.add_row(
                 f"{epsilon:g}, {delta:g}", test, *cells, f"{limits.low:.4g} … {limits.high:.4g}"
             )
-    console = Console()
+    console = screen()
     console.print(table)
     outcome = f"{leaks} tests failed: it does not keep its claim" if leaks else "no leakage found"
     console.print(f"{target}: {outcome}")

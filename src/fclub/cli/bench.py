@@ -6,9 +6,9 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from fclub.cli.screen import screen
 from fclub.experiments.bench import bench as run_bench
 
 app = typer.Typer(add_completion=False)
@@ -30,8 +30,8 @@ def bench(
         typer.echo(json.dumps(measured))
         return
     for table in (_speed(measured["speed"]), *_scaling(measured["scaling"])):
-        Console().print(table)
-    Console().print(_population(measured["population"]))
+        screen().print(table)
+    screen().print(_population(measured["population"]))
     typer.echo(", ".join(f"{key}: {value}" for key, value in measured["machine"].items()))
 
 

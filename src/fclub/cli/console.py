@@ -39,8 +39,9 @@ def summary_table(summary: dict[str, Any]) -> Table:
     """One row per policy, lowest regret first."""
     environment = summary["environment"]
     seeds, rounds = summary["seeds"], summary["rounds"]
+    told = "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
     table = Table(
-        title=f"{environment['name']}, {rounds:,} rounds, {len(seeds)} seeds from {seeds[0]}",
+        title=f"{environment['name']}, {rounds:,} rounds, {told} from {seeds[0]}",
         caption=_caption(summary),
         box=box.SIMPLE_HEAD,
         show_edge=False,

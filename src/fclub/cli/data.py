@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fclub.cli.screen import screen
 from fclub.environments.data.cache import DATASETS, check, dataset, install, installed
 
 app = typer.Typer(add_completion=False)
@@ -63,7 +64,7 @@ def _list(as_json: bool) -> None:
         table.add_column(title, no_wrap=title == "data set", overflow="fold")
     for name, kind in DATASETS.items():
         table.add_row(name, "yes" if here[name] else "no", kind.licence, kind.url)
-    Console().print(table)
+    screen().print(table)
 
 
 @app.command("data", epilog="Example: fclub data movielens-1m --from ml-1m.zip --check")
@@ -82,6 +83,8 @@ def data(
     with Console(stderr=True).status(f"reading {name}"):
         manifest = known or install(name, source, _Bar(name) if source is None else None)
         digests = check(name) if verify else {}
+    if manifest.verified == "structure" and source is not None:
+        typer.echo(f"warning: nothing says that this is {name}; to undo, rm {manifest.path}", err=True)
     result = asdict(manifest) | {"licence": licence} | digests
     if as_json:
         typer.echo(json.dumps(result))

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import joblib
 import typer
-from rich.console import Console
 
 from fclub.cli.console import compile_first, summary_table
+from fclub.cli.screen import screen
 from fclub.config import require
 from fclub.experiments.report.measured import summarise
 from fclub.experiments.report.pages import build_report
@@ -58,7 +58,7 @@ def demo(
     if as_json:
         typer.echo(json.dumps(summary))
         return
-    console = Console()
+    console = screen()
     console.print(summary_table(summary))
     console.print(f"Report: {built.page}")
     if show and someone_watches():

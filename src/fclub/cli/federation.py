@@ -10,9 +10,9 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from fclub.cli.screen import screen
 from fclub.cohorts.members import MemberEntry
 from fclub.errors import InvalidFile, InvalidSetting
 from fclub.service.http.keys import ADMIN, METRICS, KeyFile, keys_of
@@ -147,7 +147,7 @@ def list_(
     table, now = Table("name", "state", "certificate ends", "days left"), datetime.now(UTC)
     for name, state, ends in rows:
         table.add_row(name, state, f"{ends:%Y-%m-%d}", str((ends - now).days))
-    Console().print(table)
+    screen().print(table)
     epoch, digest = charter.members.epoch, charter.members.hash.hex()
     typer.echo(f"{charter.name} at {found.url}; member list: epoch {epoch}, hash {digest}")
 

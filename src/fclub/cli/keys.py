@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from fclub.cli.screen import screen
 from fclub.service.http.keys import SCOPES, SIMULATE, Key, KeyFile, keys_of
 
 app = typer.Typer(add_completion=False, help="Look after the keys with which a server is asked.")
@@ -67,7 +67,7 @@ def list_(
         table.add_row(
             key.name, ", ".join(sorted(key.scopes)), *map(_date, (key.made, key.expires, key.used))
         )
-    Console().print(table)
+    screen().print(table)
 
 
 @app.command("revoke", epilog="Example: fclub keys revoke shop.db shop")

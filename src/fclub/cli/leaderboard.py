@@ -9,10 +9,10 @@ from typing import Annotated
 import joblib
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from fclub.cli.console import compile_first
+from fclub.cli.screen import screen
 from fclub.config import require
 from fclub.errors import UnknownName
 from fclub.experiments.leaderboard.page import COLUMNS, cells_of, write_page
@@ -56,7 +56,7 @@ def leaderboard(
         lines = [rank._asdict() | {"settled": rank.settled} for rank in ranks(shown)]
         typer.echo(json.dumps({"suite": shown.suite, "digest": shown.digest, "ranks": lines}))
     else:
-        Console().print(_table(shown))
+        screen().print(_table(shown))
 
 
 def _chosen(names: list[str]) -> dict[str, Setting]:

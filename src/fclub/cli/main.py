@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from fclub import __version__
 from fclub.errors import ExtraMissing, FclubError, InvalidInput
+from fclub.own import own_frames
 
 COMMANDS: dict[str, str] = {
     "demo": "The paper's synthetic comparison: all policies, a few seeds, a table and a report.",
@@ -100,17 +101,28 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 
 
 def main() -> None:
-    """Entry point: a named error becomes one line and an exit code, as does a file's."""
+    """Entry point: a named error becomes one line and an exit code, as does a file's or a user's."""
     try:
         app(prog_name="fclub")
     except FclubError as error:
         typer.echo(f"fclub: {error}", err=True)
         sys.exit(exit_code(error))
-    except OSError as error:
-        if error.filename is None:
+    except Exception as error:
+        told = _in_words(error)
+        if told is None:
             raise
-        typer.echo(f"fclub: {error.filename}: {error.strerror}", err=True)
+        typer.echo(told, err=True)
         sys.exit(EXIT_FAILURE)
+
+
+def _in_words(error: Exception) -> str | None:
+    """What a file's error says, and one in code of one's own with its place there."""
+    frames = own_frames(error)
+    if frames or type(error).__module__.startswith("numba."):
+        return f"{frames}fclub: {type(error).__name__}: {error}"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"fclub: {error.filename}: {error.strerror}"
+    return None
 
 
 def exit_code(error: FclubError) -> int:

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from fclub.cli.screen import screen
 from fclub.cohorts.members import MemberEntry, MemberList, read_members, write_members
 from fclub.errors import InvalidFile, InvalidSetting
 
@@ -37,7 +37,7 @@ def show(file: Annotated[Path, LIST], as_json: Annotated[bool, AS_JSON] = False)
     table = Table("member", "organisation", "public key")
     for entry in found.members:
         table.add_row(entry.name, entry.organisation, f"{entry.key[:16]}…")
-    Console().print(table)
+    screen().print(table)
     typer.echo(f"{found.federation}, epoch {found.epoch}, hash {found.hash.hex()}")
     typer.echo(f"organisations that may collude with the global server: {found.default_colluders}")
 

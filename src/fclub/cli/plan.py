@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from fclub.cli.screen import screen
 from fclub.config import require
 from fclub.core.population.model import PublicModel, clip_norm
 from fclub.errors import InvalidSetting
@@ -125,7 +125,7 @@ def _clips(made: Plan) -> list[float]:
 
 
 def _show(made: Plan, expected: list[Expectation], months: float, out: str) -> None:
-    console, table = Console(), Table("slot", "date", "visits per user", "clip norm")
+    console, table = screen(), Table("slot", "date", "visits per user", "clip norm")
     for slot, date in enumerate(dates(made)):
         row = f"{made.visits[slot]:.1f}", f"{_clips(made)[slot]:.3f}"
         table.add_row(str(slot + 1), f"{date:%Y-%m-%d %H:%M}", *row)

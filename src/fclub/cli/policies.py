@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from fclub.cli.parameters import complete_policy
+from fclub.cli.screen import screen
 from fclub.policies.base import Policy, summary_of
 from fclub.policies.registry import POLICIES, find_policy
 
@@ -70,4 +70,4 @@ def policies(
     if as_json:
         typer.echo(json.dumps({key: _described(kind) for key, kind in chosen.items()}))
     else:
-        Console().print(_all() if name is None else _one(chosen[name]))
+        screen().print(_all() if name is None else _one(chosen[name]))

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from fclub.cli.screen import screen
 from fclub.config import Delta, Dim, Epsilon
 from fclub.core.population.model import PublicModel, clip_norm
 from fclub.errors import UnknownName
@@ -41,7 +41,7 @@ def _show(rows: dict[str, object], as_json: bool) -> None:
     table = Table(show_header=False)
     for name, value in rows.items():
         table.add_row(name, _words(value))
-    Console().print(table)
+    screen().print(table)
 
 
 def _words(value: object) -> str:

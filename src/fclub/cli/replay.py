@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fclub.cli import parameters
+from fclub.cli.screen import screen
 from fclub.config import require
 from fclub.environments.logs import read_log
 from fclub.environments.replay import Estimate, ReplayResult, evaluate_replay
@@ -72,4 +72,4 @@ def replay(
     if as_json:
         typer.echo(json.dumps({name: asdict(found) for name, found in results.items()}))
     else:
-        Console().print(_table(results, confidence))
+        screen().print(_table(results, confidence))

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fclub.cli.console import claims_table
+from fclub.cli.screen import screen
 from fclub.experiments.report.claims import to_row
 from fclub.experiments.report.pages import build_report, open_study
 from fclub.experiments.run.progress import rounds_bar
@@ -29,7 +29,7 @@ def report(
     if as_json:
         typer.echo(json.dumps({"report": str(built.page), "claims": [to_row(c) for c in claims]}))
         return
-    console = Console()
+    console = screen()
     if claims:
         console.print(claims_table(claims))
     console.print(f"Report: {built.page}")

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import joblib
 import typer
-from rich.console import Console
 
 from fclub.cli.console import claims_table
+from fclub.cli.screen import screen
 from fclub.config import require
 from fclub.errors import DataMissing
 from fclub.experiments.report.claims import to_row
@@ -62,7 +62,7 @@ def reproduce(
             )
         )
     else:
-        console = Console()
+        console = screen()
         console.print(claims_table(claims))
         for line in skipped:
             console.print(f"Left out: {line}", highlight=False)

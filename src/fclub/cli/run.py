@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import joblib
 import typer
-from rich.console import Console
 
 from fclub.cli import parameters
 from fclub.cli.console import compile_first, summary_table
+from fclub.cli.screen import screen
 from fclub.config import require
 from fclub.experiments.report.measured import summarise
 from fclub.experiments.run.experiment import Experiment, Setting, combinations, policy_setting
@@ -86,6 +86,8 @@ def run(
     names = policy or [name for name, entry in POLICIES.items() if is_compared(entry)]
     world, own = parameters.parse_parameters(set_, names, env)
     grids = parameters.parse_grids(grid, names)
+    twice = [f"{one}.{key}" for one in grids for key in grids[one].keys() & own.get(one, {}).keys()]
+    require(not twice, "--set and --grid cannot both give a parameter", ", ".join(twice))
     environment = Setting.of(env, given | world)
     experiment = build(names, environment, rounds, tuple(range(seed, seed + seeds)), budget, own, grids)
     experiment.check()
@@ -106,4 +108,4 @@ def run(
     if as_json:
         typer.echo(json.dumps(summary))
     else:
-        Console().print(summary_table(summary))
+        screen().print(summary_table(summary))

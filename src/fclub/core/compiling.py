@@ -1,4 +1,4 @@
-"""How kernels are compiled: strict IEEE arithmetic, cached on disk.
+"""How kernels are compiled: strict IEEE arithmetic, those of this package cached on disk.
 
 Strict arithmetic (no fastmath) makes a kernel's result independent of where it is inlined, which is
 what lets the compiled loop equal the readable one bit for bit.
@@ -8,6 +8,8 @@ The cache therefore lives in a folder named after a digest of every file that ho
 compile them or declares a tuple, with its place in the package: a module that moves must not find what
 another left there, and code that was compiled for another layout of a tuple reads what lies beside it.
 A mark in the folder says what has been compiled to the end, so that nobody is told twice to wait.
+Nothing says which files of one's own a kernel depends on: every process compiles what is not of this
+package, or is given a tuple that is not.
 
 numba counts references to every array that a kernel looks at, with atomic operations; for a state of
 dozens of arrays that takes a tenth of a round. The caller of a loop keeps its arrays alive until it
@@ -29,6 +31,7 @@ import numpy as np
 from numba import extending, types
 from numba.core import cgutils
 from numba.core import config as numba_config
+from numba.core.caching import FunctionCache
 
 from fclub.paths import cache_root
 
@@ -81,21 +84,43 @@ def _mark(what: str) -> Path:
     return Path(cache_folder()) / f"ready-{digest[:16]}"
 
 
+def is_ours(module: str) -> bool:
+    """Whether a module is of this package."""
+    return module.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _has_foreign_tuple(kind: Any) -> bool:
+    if not isinstance(kind, kinds.BaseTuple):
+        return False
+    declared = getattr(kind, "instance_class", None)
+    foreign = declared is not None and not is_ours(declared.__module__)
+    return foreign or any(map(_has_foreign_tuple, kind.types))
+
+
+class _Cache(FunctionCache):
+    """A cache on disk without signatures that name the modules of others, which change and move."""
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        if not any(map(_has_foreign_tuple, data.signature.args)):
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+
+
 def _compile(function: Function, **options: Any) -> Function:
     settings: Any = numba_config
+    kernel: Any = njit(error_model="numpy", no_cfunc_wrapper=True, **options)(function)
+    if settings.DISABLE_JIT or not is_ours(function.__module__):
+        return kernel  # type: ignore[no-any-return]
     before = settings.CACHE_DIR
     settings.CACHE_DIR = cache_folder()
     try:
-        kernel: Function = njit(cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)(
-            function
-        )
+        kernel._cache = _Cache(function)  # type: ignore[no-untyped-call]
     finally:
         settings.CACHE_DIR = before
-    return kernel
+    return kernel  # type: ignore[no-any-return]
 
 
 def compiled(function: Function) -> Function:
-    """Compile a kernel with numba, cached in `cache_folder`; `.py_func` keeps the Python original."""
+    """Compile a kernel with numba; `.py_func` keeps the Python original."""
     return _compile(function)
 
 

@@ -91,7 +91,9 @@ def _check_rows(array: Matrix, dim: int) -> None:
     if not norm <= 1.0 + NORM_TOLERANCE:
         if not np.all(np.isfinite(array)):
             raise InvalidFeatures("features must be finite", array)
-        raise InvalidFeatures(f"features have norm {norm:.6g}, above 1", norm)
+        raise InvalidFeatures(
+            f"features have norm {norm:.10g}, above 1: divide them by it, with 64 bits", norm
+        )
 
 
 def as_items(items: object, dim: int) -> Matrix:
@@ -112,6 +114,22 @@ def as_features(x: object, dim: int) -> Vector:
         raise InvalidFeatures(f"a feature vector has one dimension, got {array.ndim}", x)
     _check_rows(array, dim)
     return array
+
+
+def as_read_only(items: object) -> Matrix:
+    """The same numbers; whoever is given them cannot change them."""
+    shown = np.asarray(items).view()
+    shown.flags.writeable = False
+    return shown
+
+
+def as_index(index: object, count: int, chooser: str) -> int:
+    """What a policy has recommended, one of `count` items."""
+    if isinstance(index, int | np.integer) and not isinstance(index, bool) and 0 <= index < count:
+        return int(index)
+    raise InvalidInput(
+        f"{chooser}: _recommend must return an index from 0 to {count - 1}, got {index!r}", index
+    )
 
 
 def as_reward(reward: object, low: float = 0.0, high: float = 1.0) -> float:

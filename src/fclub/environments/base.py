@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from math import isfinite
+from typing import Annotated, Any, ClassVar, Literal, SupportsFloat, get_args
 
 import numpy as np
 from numpy.random import SeedSequence
@@ -59,6 +60,18 @@ class Outcome:
 
     reward: float
     regret: float
+
+    def __post_init__(self) -> None:
+        for name, value in (("reward", self.reward), ("regret", self.regret)):
+            if not isinstance(value, SupportsFloat) or not isfinite(value):
+                raise InvalidInput(f"{name} must be a finite number, got {value!r}", value)
+
+
+def as_outcome(outcome: object, environment: str) -> Outcome:
+    """What an environment has answered."""
+    if not isinstance(outcome, Outcome):
+        raise InvalidInput(f"{environment}: feedback must return an Outcome, got {outcome!r}", outcome)
+    return outcome
 
 
 class Environment(ABC):

@@ -11,7 +11,7 @@ from fclub.environments.liked import Liked
 from fclub.environments.synthetic import Synthetic
 from fclub.environments.vectors import Arrays, MovieLens, RatedItems, Yelp
 from fclub.errors import UnknownName
-from fclub.own import find_class, is_reference
+from fclub.own import find_class, instance_of, is_reference
 
 ENVIRONMENTS: dict[str, type[Environment]] = {
     kind.name: kind for kind in (Synthetic, MovieLens, Yelp, Arrays, RatedItems, Liked)
@@ -39,6 +39,8 @@ def construct(kind: type[Environment], parameters: Mapping[str, Any]) -> Environ
 def make_environment(name: str, **parameters: Any) -> Environment:
     """An environment that is not started yet; unknown names and impossible settings are refused.
 
+    `"mine.py:Mine"` names a class of your own.
+
     >>> import fclub
     >>> environment = fclub.make_environment("synthetic", users=20, servers=2)
     >>> environment.start(seed=0)
@@ -49,6 +51,11 @@ def make_environment(name: str, **parameters: Any) -> Environment:
     Traceback (most recent call last):
     fclub.errors.UnknownName: no parameter of synthetic is called 'user'; did you mean users, clusters?
     """
-    if name not in ENVIRONMENTS:
-        raise UnknownName("environment", name, ENVIRONMENTS)
-    return construct(ENVIRONMENTS[name], parameters)
+    return construct(find_environment(name), parameters)
+
+
+def as_environment(environment: Environment | str) -> Environment:
+    """The object that was given, or the environment of this name or reference."""
+    if isinstance(environment, str):
+        return make_environment(environment)
+    return instance_of(environment, Environment)  # type: ignore[type-abstract]

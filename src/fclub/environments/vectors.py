@@ -194,6 +194,7 @@ class RatedItems(VectorEnvironment):
 
 
 ROUNDING = 1e-9
+FORM = "a row per user, whose last entry is at least the norm r of the others and at most √2 − r"
 
 
 def find_array(name: str, path: str | None = None) -> Path:
@@ -221,7 +222,7 @@ def load_array(file: Path) -> Floats:
     constant, rest = array[:, -1], np.linalg.norm(array[:, :-1], axis=1)
     lowest, highest = HALF * (constant - rest), HALF * (constant + rest)
     if not ((lowest >= -ROUNDING) & (highest <= 1.0 + ROUNDING)).all():
-        raise InvalidFile(f"{file}: rewards θᵀx of its users would leave [0, 1]")
+        raise InvalidFile(f"{file}: rewards θᵀx of its users would leave [0, 1]; it needs {FORM}")
     return array
 
 
@@ -234,7 +235,9 @@ class Arrays(VectorEnvironment):
     @checked
     def __init__(
         self,
-        path: Annotated[str, meaning("a .npy file, or its name in the data folder")] = "10_theta.npy",
+        path: Annotated[
+            str, meaning(f"a .npy file, or its name in the data folder; {FORM}")
+        ] = "10_theta.npy",
         users: Users = 40,
         servers: Servers = 5,
         items: Items = 10,

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from fclub.config import require
 from fclub.environments.base import Environment
-from fclub.environments.registry import ENVIRONMENTS, make_environment
+from fclub.environments.registry import ENVIRONMENTS, as_environment
+from fclub.errors import UnknownName
 from fclub.experiments.report.measured import Curve, curves_of
 from fclub.experiments.report.tables import Table, Value, to_html, to_markdown
 from fclub.experiments.run.experiment import Experiment, Setting, combinations, policy_setting
@@ -23,7 +24,7 @@ from fclub.extras import need
 from fclub.own import is_reference
 from fclub.parameters import Parameter, rows_of
 from fclub.policies.base import Policy
-from fclub.policies.registry import POLICIES, find_policy, make_policy
+from fclub.policies.registry import POLICIES, as_policy, make_policy
 from fclub.simulation.loop import simulate
 from fclub.simulation.trace import Trace
 
@@ -94,7 +95,10 @@ class Comparison:
         """The metric's mean over rounds, with a band of one standard deviation."""
         import matplotlib.pyplot as plt
 
-        axes = axes or plt.gca()
+        axes, curves = axes or plt.gca(), list(self.curves.values())
+        known = set.intersection(*map(set, curves))
+        if metric not in known:
+            raise UnknownName("metric", metric, known)
         chosen = {label: curves[metric] for label, curves in self.curves.items()}
         for place, (label, curve) in enumerate(chosen.items()):
             style = ("-", "--", "-.", ":")[place // 10 % 4]
@@ -138,8 +142,14 @@ def _label_ends(axes: Axes, curves: dict[str, Curve]) -> None:
         )
 
 
+Entry = Policy | str | Setting
+"""What is compared; a setting is of a class of one's own, named by reference."""
+
+Named = TypeVar("Named", bound=str | type[Policy])
+
+
 def compare(
-    policies: Iterable[Policy | str],
+    policies: Policy | str | Iterable[Entry],
     environment: Environment | str,
     rounds: int,
     seeds: int | Iterable[int] = 5,
@@ -168,18 +178,21 @@ def compare(
     >>> sorted(fclub.compare(policies, "synthetic", 200, 1, labels=["tuned", "stiff"]).traces)
     ['stiff', 'tuned']
     """
-    given = list(policies)
+    given: list[Entry] = [policies] if isinstance(policies, str | Policy) else list(policies)
     require(len(given) > 0, "compare needs at least one policy", given)
     played = tuple(range(seeds) if isinstance(seeds, int | np.integer) else seeds)
     require(len(played) > 0, "compare needs at least one seed", seeds)
     require(save is not None or not resume, "resume needs save", resume)
+    require(len(set(played)) == len(played), "seeds must be different", list(played))
     names = _labels(given, labels)
     settings = [_setting_of_policy(policy, rounds) for policy in given]
     world = _setting_of_environment(environment)
     planned = {name: setting for name, setting in zip(names, settings, strict=True) if setting}
     if world is None or len(planned) < len(given):
         alone = jobs == 1 and backend == "loky" and save is None
-        require(alone, "jobs, backend and save need policies and environments by name", names)
+        objects = [name for name in names if name not in planned] + ["the environment"] * (not world)
+        cure = 'objects of classes of your own; name those by reference ("mine.py:Mine")'
+        require(alone, f"jobs, backend and save do not take {cure}", ", ".join(objects))
         return _here(dict(zip(names, given, strict=True)), environment, rounds, played, progress)
     experiment = Experiment(planned, world, rounds, played)
     experiment.check()
@@ -192,7 +205,7 @@ def compare(
 
 
 def sweep(
-    grids: Mapping[str, Mapping[str, Sequence[Parameter]]],
+    grids: Mapping[Named, Mapping[str, Sequence[Parameter]]],
     environment: Environment | str,
     rounds: int,
     seeds: int | Iterable[int] = 5,
@@ -200,21 +213,39 @@ def sweep(
 ) -> Comparison:
     """`compare` policies at every combination of values; a policy without a grid plays at its defaults.
 
+    A policy of your own is named by reference (`"mine.py:Mine"`), or is its class.
+
     >>> import fclub
     >>> grids = {"linucb": {"ridge": [0.2, 2.0], "exploration": [0.0, 0.1]}, "greedy": {}}
     >>> result = fclub.sweep(grids, "synthetic", rounds=200, seeds=2)
     >>> print(*list(result.traces)[:2], sep=", ")
     linucb ridge=0.2 exploration=0.0, linucb ridge=0.2 exploration=0.1
     """
-    policies, labels = [], []
-    for name, grid in grids.items():
+    require(isinstance(grids, Mapping), 'a sweep is of {"linucb": {"ridge": [0.2, 2.0]}}', grids)
+    policies: list[Entry] = []
+    labels = []
+    for policy, grid in grids.items():
+        name = policy if isinstance(policy, str) else policy.name
+        for key, values in grid.items():
+            several = isinstance(values, Iterable) and not isinstance(values, str)
+            require(several, f"{name}: {key} needs a list of values", values)
         for label, parameters in combinations(name, grid):
-            policies.append(make_policy(name, **parameters))
+            policies.append(_entry(policy, parameters, rounds))
             labels.append(label)
     return compare(policies, environment, rounds, seeds, labels=labels, **options)
 
 
-def _labels(policies: list[Policy | str], labels: Sequence[str] | None) -> list[str]:
+def _entry(policy: str | type[Policy], parameters: dict[str, Parameter], rounds: int) -> Entry:
+    """A policy with these parameters, in a form that can be sent where it is possible."""
+    if not isinstance(policy, str):
+        return policy(**parameters)
+    if not is_reference(policy):
+        return make_policy(policy, **parameters)
+    setting = policy_setting(policy, rounds, {})
+    return Setting.of(policy, setting.parameters | parameters)
+
+
+def _labels(policies: list[Entry], labels: Sequence[str] | None) -> list[str]:
     """What results are called: the policy's name where it is the only one of it."""
     if labels is not None:
         require(len(labels) == len(policies), f"labels must be {len(policies)}", list(labels))
@@ -227,14 +258,14 @@ def _labels(policies: list[Policy | str], labels: Sequence[str] | None) -> list[
     return [p.name if p.name in alone else name for p, name in zip(known, names, strict=True)]
 
 
-def _made(policy: Policy | str) -> Policy:
-    if not isinstance(policy, str):
-        return policy
-    return find_policy(policy)() if is_reference(policy) else make_policy(policy)
+def _made(policy: Entry) -> Policy:
+    return policy.make_policy() if isinstance(policy, Setting) else as_policy(policy)
 
 
-def _setting_of_policy(policy: Policy | str, rounds: int) -> Setting | None:
+def _setting_of_policy(policy: Entry, rounds: int) -> Setting | None:
     """A registered policy by its name and parameters; None for an object of a class of one's own."""
+    if isinstance(policy, Setting):
+        return policy
     if isinstance(policy, str):
         return policy_setting(policy, rounds, {})
     if POLICIES.get(policy.name) is not type(policy):
@@ -248,6 +279,7 @@ def _setting_of_environment(environment: Environment | str) -> Setting | None:
     """The same of an environment; what it was made of must be plain values."""
     if isinstance(environment, str):
         return Setting.of(environment, {})
+    environment = as_environment(environment)
     if ENVIRONMENTS.get(environment.name) is not type(environment):
         return None
     parameters = environment.get_params()
@@ -260,14 +292,14 @@ def _bar(total: int, shown: bool) -> AbstractContextManager[Callable[[int], None
 
 
 def _here(
-    policies: dict[str, Policy | str],
+    policies: dict[str, Entry],
     environment: Environment | str,
     rounds: int,
     seeds: tuple[int, ...],
     progress: bool,
 ) -> Comparison:
     """In this process, with the objects that were given."""
-    world = make_environment(environment) if isinstance(environment, str) else environment
+    world = as_environment(environment)
     traces: dict[str, list[Trace]] = {}
     done = 0
     with _bar(rounds * len(seeds) * len(policies), progress) as report:

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.random import SeedSequence
 
 from fclub.config import Problem, require
-from fclub.core.inputs import as_features, as_items, as_reward
+from fclub.core.inputs import as_features, as_index, as_items, as_reward
 from fclub.core.packing import flatten, rebuild
 from fclub.core.types import Floats, Indices, Matrix, Vector
-from fclub.errors import InvalidSetting, NotStarted, UnknownUser
+from fclub.errors import InvalidSetting, NotStarted, UnknownName, UnknownUser
 from fclub.parameters import Parameters, changed
 from fclub.protocol.interfaces.family import Compiled, Kernels
 from fclub.protocol.interfaces.learner import State
@@ -23,6 +23,9 @@ from fclub.protocol.link import Communications
 
 _COMMON = {"_problem", "server_of", "truth", "vectors", "observations"}
 """Attributes of every policy, which its file holds anyway."""
+
+
+_ANY = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 
 
 class Policy(Parameters, ABC):
@@ -114,6 +117,9 @@ class Policy(Parameters, ABC):
             "seeded": self.seeded,
         }
         wanted = inspect.signature(self._start).parameters
+        for key, argument in wanted.items():
+            if key not in known and argument.default is argument.empty and argument.kind not in _ANY:
+                raise UnknownName(f"argument of {self.name}'s _start", key, known)
         try:
             self._start(**{name: value for name, value in known.items() if name in wanted})
         except BaseException:
@@ -122,7 +128,8 @@ class Policy(Parameters, ABC):
 
     def recommend(self, user: int, items: object) -> int:
         """The index of the item to show to this user; changes nothing."""
-        return self._recommend(_as_user(user, self.problem.users), as_items(items, self.problem.dim))
+        row, offer = _as_user(user, self.problem.users), as_items(items, self.problem.dim)
+        return as_index(self._recommend(row, offer), len(offer), self.name)
 
     def update(self, user: int, x: object, reward: object) -> None:
         """Learn that this user rewarded the item with features x."""

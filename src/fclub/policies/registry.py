@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from fclub.errors import UnknownName
-from fclub.own import find_class, is_reference
+from fclub.own import find_class, instance_of, is_reference
 from fclub.parameters import Parameter
 from fclub.policies.base import Policy
 from fclub.policies.federated.clients import AsyncLinUCB, DisLinUCB, FedLinUCB
@@ -71,7 +71,7 @@ _foreign = cache(policy_of)
 def make_policy(name: str, **parameters: Parameter) -> Policy:
     """A policy that is not started yet; what is unknown or impossible is refused.
 
-    Its constants are the tuned ones, or those of a preset.
+    Its constants are the tuned ones, or those of a preset. `"mine.py:Mine"` names a class of your own.
 
     >>> import fclub
     >>> fclub.make_policy("linucb", ridge=0.5)
@@ -79,5 +79,15 @@ def make_policy(name: str, **parameters: Parameter) -> Policy:
     >>> fclub.make_policy("homo-dc@printed")
     <homo-dc exploration=1.0>
     """
+    return find_policy(name)(**parameters) if is_reference(name) else registered(name, **parameters)
+
+
+def registered(name: str, **parameters: Parameter) -> Policy:
+    """The same without references: for names that were read from a file, which imports nothing."""
     name, constants = split_preset(name)
     return _known(name)(**constants | parameters)
+
+
+def as_policy(policy: Policy | str) -> Policy:
+    """The object that was given, or the policy of this name or reference."""
+    return make_policy(policy) if isinstance(policy, str) else instance_of(policy, Policy)  # type: ignore[type-abstract]

@@ -17,7 +17,7 @@ from fclub.core.packing import inside, under
 from fclub.errors import FclubError, InvalidFile
 from fclub.paths import write_atomically
 from fclub.policies.base import Policy
-from fclub.policies.registry import POLICIES, make_policy
+from fclub.policies.registry import POLICIES, registered
 
 FORMAT = "fclub-policy"
 VERSION = 3
@@ -78,7 +78,7 @@ def _make(kind: type[Policy], name: str, parameters: dict[str, Any]) -> Policy:
     own = not inspect.isabstract(kind) and kind not in POLICIES.values()
     if own and (kind.name == name or name not in POLICIES):
         return kind(**parameters)
-    return make_policy(name, **parameters)
+    return registered(name, **parameters)
 
 
 def load_policy(path: object, kind: type[Policy]) -> Policy:

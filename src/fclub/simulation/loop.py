@@ -7,7 +7,6 @@ for a new user: the mean regret of users' first, second, … fiftieth visit.
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -20,14 +19,15 @@ from numpy.random import SeedSequence
 
 from fclub.config import require
 from fclub.core.clustering import adjusted_rand_index
-from fclub.core.compiling import DirectCall, borrowed, compiled, for_types
+from fclub.core.compiling import DirectCall, borrowed, compiled, for_types, is_ours
+from fclub.core.inputs import as_index, as_read_only
 from fclub.core.kernels import set_vector
 from fclub.core.types import Flags, Floats, Indices, Matrix, Vector
-from fclub.environments.base import Environment
-from fclub.environments.registry import make_environment
+from fclub.environments.base import Environment, as_outcome
+from fclub.environments.registry import as_environment
 from fclub.environments.world import World, draw_items, draw_reward, draw_user, regret_of
 from fclub.policies.base import Policy
-from fclub.policies.registry import make_policy
+from fclub.policies.registry import as_policy
 from fclub.protocol.interfaces.family import Kernels
 from fclub.simulation.trace import CLUSTERS, COUNTERS, Trace, checkpoints
 
@@ -121,14 +121,19 @@ def _play(
     tally: Tally,
     late: Late,
     choices: Indices,
-) -> None:
-    """Play rounds; add regret and reward to `totals`; note choices if there is room for them."""
+) -> int:
+    """Play rounds; add regret and reward to `totals`; note choices if there is room for them.
+
+    It ends with a recommendation that is no index of an item, and returns that; else 0.
+    """
     state, world, items, tally = borrowed(state), borrowed(world), borrowed(items), borrowed(tally)
     late = borrowed(late)
     for t in range(rounds):
         user = draw_user(world)
         draw_items(world, user, items)
-        index = recommend(state, user, items)  # type: ignore[name-defined]  # noqa: F821
+        index: int = recommend(state, user, items)  # type: ignore[name-defined]  # noqa: F821
+        if index < 0 or index >= items.shape[0]:
+            return index
         regret = regret_of(world, user, items, index)
         totals[0] += regret
         note(tally, user, regret)
@@ -140,6 +145,7 @@ def _play(
             )
         if choices.shape[0] > 0:
             choices[t] = index
+    return 0
 
 
 @cache
@@ -147,14 +153,12 @@ def _specialise(kernels: Kernels) -> Any:
     """`_play` compiled with these two kernels in place of the names that it leaves open.
 
     They are put in as globals: kernels in a closure would defeat numba's cache on disk, and
-    kernels as arguments too. Loops with kernels of one's own have a file of their own there: to read
-    that file, numba imports the modules of all states that it knows.
+    kernels as arguments too. A loop with a kernel of one's own belongs to the module of that.
     """
     names = {**globals(), "recommend": kernels[0], "feedback": kernels[1]}
-    home = kernels[0].__module__
-    name = "_play" if home.startswith("fclub.") else "_play_" + re.sub(r"\W", "_", home)
-    loop = FunctionType(_play.__code__, names, name)
-    loop.__qualname__ = name
+    loop = FunctionType(_play.__code__, names)
+    homes = [kernel.__module__ for kernel in kernels]
+    loop.__module__ = next((home for home in homes if not is_ours(home)), __name__)
     return compiled(loop)
 
 
@@ -174,12 +178,14 @@ class _Readable:
         self.policy, self.environment, self.choices = policy, environment, choices
         self.tally, self._note = Tally.start(environment.is_newcomer), DirectCall(note)
         self._late: deque[tuple[int, Matrix, float]] = deque()
+        self._plain = policy.compiled is None
 
     def play(self, start: int, stop: int, totals: Floats) -> None:
         for t in range(start, stop):
             user, items = self.environment.visit()
+            items = as_read_only(items) if self._plain else items
             index = self.policy.recommend(user, items)
-            outcome = self.environment.feedback(index)
+            outcome = as_outcome(self.environment.feedback(index), self.environment.name)
             totals += (outcome.regret, outcome.reward)
             self._note(self.tally, user, outcome.regret)
             self._late.append((user, items[index], outcome.reward))
@@ -214,7 +220,8 @@ class _Compiled:
 
     def _run(self, start: int, stop: int, totals: Floats) -> None:
         told = totals, self.tally, self.late, self.choices[start:stop]
-        self._play(self.state, self.world, self.items, stop - start, *told)
+        last = self._play(self.state, self.world, self.items, stop - start, *told)
+        as_index(last, len(self.items), self.policy.name)
 
     def play(self, start: int, stop: int, totals: Floats) -> None:
         while start < stop:
@@ -245,8 +252,9 @@ def simulate(
 ) -> Trace:
     """Play `rounds` visits and return the curves.
 
-    One root seed: the environment's streams come from one child, the policy's noise and graphs from
-    another. `fast` forces or forbids the compiled loop; by default it is used where it can be.
+    A class of your own is given as an object or by reference (`"mine.py:Mine"`). One root seed: the
+    environment's streams come from one child, the policy's noise and graphs from another. `fast` forces
+    or forbids the compiled loop; by default it is used where it can be.
 
     >>> import fclub
     >>> one = fclub.simulate("fclub-plus", "synthetic", rounds=300, seed=1)
@@ -256,8 +264,7 @@ def simulate(
     require(isinstance(rounds, int), "rounds must be a whole number", rounds)
     require(rounds >= 1, "rounds must be at least 1", rounds)
     require(isinstance(seed, int) and seed >= 0, "seed must be a whole number from 0", seed)
-    policy = make_policy(policy) if isinstance(policy, str) else policy
-    environment = make_environment(environment) if isinstance(environment, str) else environment
+    policy, environment = as_policy(policy), as_environment(environment)
     world_seed, policy_seed = SeedSequence(seed).spawn(2)
     environment.expect_rounds(rounds)
     environment.start(world_seed)
@@ -280,6 +287,8 @@ class _Agreement:
         self._values: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def of(self, labels: Indices) -> tuple[float, float, float]:
+        users, shape = len(self._true), np.shape(labels)
+        require(shape == (users,), f"labels_ must be {users} whole numbers, one per user", shape)
         if not np.array_equal(labels, self._last):
             ari = adjusted_rand_index(labels, self._true)
             self._last, self._values = labels, (len(np.unique(labels)), self._number, ari)

@@ -181,6 +181,7 @@ def install(name: str, source: object = None, bar: Any = None) -> Manifest:
         digests = _digests(given) if given.is_file() else {}
         file = ratings_inside(given, wanted.members, Path(folder))
         shown = file if given.is_dir() else source or wanted.url
+        _check_form(name, file)
         ratings = _read(file, shown, wanted.duplicates, wanted.rated)
         manifest = Manifest(
             name=name,
@@ -196,6 +197,16 @@ def install(name: str, source: object = None, bar: Any = None) -> Manifest:
         with write_atomically(target) as complete:
             np.savez_compressed(complete, manifest=text, **vars(ratings))
     return manifest
+
+
+def _check_form(name: str, file: Path) -> None:
+    """Where no numbers are known, the ending at least says that it is another file."""
+    wanted = DATASETS[name]
+    if wanted.ratings is None and file.suffix not in {Path(one).suffix for one in wanted.members}:
+        raise InvalidFile(
+            f"{name} is in {' or '.join(wanted.members)}, not in a file as {file.name}; "
+            "to use it all the same, give it to an environment as its path"
+        )
 
 
 def _download(name: str, folder: Path, bar: Any) -> Path:

@@ -16,12 +16,13 @@ import msgspec
 
 from fclub.config import require
 from fclub.environments.base import Environment
-from fclub.environments.registry import construct, find_environment, make_environment
+from fclub.environments.registry import ENVIRONMENTS, construct, find_environment
+from fclub.errors import UnknownName
 from fclub.own import digest_of, is_reference
 from fclub.parameters import Parameter
 from fclub.policies.base import Policy
 from fclub.policies.presets import split_preset
-from fclub.policies.registry import find_policy, make_policy
+from fclub.policies.registry import find_policy, registered
 from fclub.simulation.loop import Progress, simulate
 from fclub.simulation.trace import Trace
 
@@ -42,14 +43,15 @@ class Setting(msgspec.Struct, frozen=True):
 
     def make_policy(self) -> Policy:
         if self.code is msgspec.UNSET:
-            return make_policy(self.name, **self.parameters)
+            return registered(self.name, **self.parameters)
         self._check_code()
         return find_policy(self.name)(**self.parameters)
 
     def make_environment(self) -> Environment:
-        if self.code is msgspec.UNSET:
-            return make_environment(self.name, **self.parameters)
-        self._check_code()
+        if self.code is not msgspec.UNSET:
+            self._check_code()
+        elif is_reference(self.name):
+            raise UnknownName("environment", self.name, ENVIRONMENTS)
         return construct(find_environment(self.name), self.parameters)
 
     def _check_code(self) -> None:
