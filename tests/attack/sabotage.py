@@ -19,6 +19,7 @@ from fclub.privacy.noise import DiscreteNoise
 from fclub.protocol.exchanges.releases import PrivateReleases
 from fclub.protocol.exchanges.slots import Release, SlotsLocal
 from fclub.protocol.exchanges.user_streams import Digest, UserStreamLocal
+from fclub.protocol.interfaces.exchange import Beginning
 from fclub.protocol.messages import Message
 from fclub.protocol.servers import LocalServer
 from fclub.service.nodes.local_node import LocalNode
@@ -155,7 +156,12 @@ def slots_used_again_after_a_rollback(patch: pytest.MonkeyPatch) -> None:
         return due(self, None if moment is None else moment._replace(began=-inf))
 
     patch.setattr(SlotsLocal, "due", always)
-    patch.setattr(SlotsLocal, "_presume", lambda self, slots: None)
+    begin = SlotsLocal.start_session
+
+    def unused(self: Any, beginning: Beginning) -> None:
+        begin(self, beginning._replace(used=0))
+
+    patch.setattr(SlotsLocal, "start_session", unused)
 
 
 def forgone_slots_not_charged(patch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from fclub.core.types import Counts
 from fclub.errors import InvalidMessage, InvalidSetting, PrivacyError
 from fclub.privacy.noise import NoNoise
 from fclub.privacy.plan import make_plan, slot_visits
+from fclub.protocol.exchanges import slots
 from fclub.protocol.exchanges.slots import (
     Release,
     Released,
@@ -576,6 +577,7 @@ def test_an_older_store_pays_for_what_the_global_server_has_heard() -> None:
 @pytest.mark.parametrize("servers", [1, 1_000, 2**62])
 @pytest.mark.parametrize("value", [0, 2**61, -(2**63)])
 def test_no_release_of_a_dishonest_global_server_breaks_a_local_one(servers: int, value: int) -> None:
+    """Sums that users can have contributed lead to a population; others are refused."""
     made = clocked()
     local, _ = server_of(made)
     point = made.first.after(0, 1, 1, whole(0)).releases[0].point
@@ -584,6 +586,24 @@ def test_no_release_of_a_dishonest_global_server_breaks_a_local_one(servers: int
             local.receive(Released(slot, servers, 1, whole(value), point))
     at(local, FIRST)
     assert np.isfinite([local.exchange.transcript.most(slot) for slot in range(3)]).all()
+
+
+def test_sums_from_which_no_population_follows_stop_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def singular(*told: Any) -> None:
+        raise np.linalg.LinAlgError
+
+    made = clocked()
+    link = InProcessLink(made.decode)
+    local, _ = server_of(made)
+    hub: Any = made.global_server([0, 1], link)
+    point = made.first.after(0, 1, 1, whole(0)).releases[0].point
+    monkeypatch.setattr(slots, "learn", singular)
+    with pytest.raises(InvalidMessage, match="no population follows"):
+        local.receive(Released(0, 2, 2, whole(3), point))
+    assert local.exchange.transcript.told == 0
+    hub.exchange.summed(0, 2, 2, whole(3))
+    assert hub.exchange.transcript.told == 0
+    assert hub.exchange.slot == 1
 
 
 def test_a_global_server_that_lost_releases_says_which_count() -> None:

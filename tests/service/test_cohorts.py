@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ from msgspec import structs
 
 from fclub.cohorts.hub import Stage
 from fclub.cohorts.member import State
-from fclub.cohorts.messages import Abort, Call, Go, Message, Roster, Step, decode, encode
+from fclub.cohorts.messages import Abort, Call, Go, Message, Roster, Step, Summed, decode, encode
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import FclubError, InvalidSetting
 from fclub.privacy.plan import Plan
+from fclub.protocol.messages import encode as encode_message
 from fclub.service.link.channel import Cohort, decode_frame
 from fclub.service.nodes.cohorts import MemberSide
-from fclub.service.nodes.local_node import slots_of
+from fclub.service.nodes.local_node import FromGlobal, LocalNode, slots_of
 from fclub.service.nodes.parts import join_cohorts, local_node, settings_of
 from fclub.service.settings import LocalSettings, Secure
 
@@ -206,11 +208,15 @@ def test_a_server_that_forgets_somebody_misses_no_slot(tmp_path: Path, second: i
 
 
 def of_a_hostile_hub(
-    path: Path, say: Callable[[Pump, Roster, Call], list[Message]], forget: bool, at: float
-) -> tuple[list[str], list[float]]:
+    path: Path,
+    say: Callable[[Pump, Roster, Call], list[Message]],
+    forget: bool,
+    at: float,
+    meanwhile: Callable[[Pump, LocalNode], list[tuple[str, bytes]]] | None = None,
+) -> list[str]:
     """What s1 answers, having joined, to messages that come so long after a slot has begun.
 
-    Somebody may be forgotten in the same moment.
+    Somebody may be forgotten in the same moment, and something come before users are added up again.
     """
     pump, plan, _ = started(path)
     node, caught = pump.locals["s1"], []
@@ -236,15 +242,15 @@ def of_a_hostile_hub(
         side.receive("global", encode(message))
     side.run()
     frames = pump.commit(node)
+    if meanwhile is not None:
+        frames += meanwhile(pump, node)
     for second in range(4):
         pump.time = plan.begins[0] + at + second
         node.tick()
         frames += pump.commit(node)
     sent = [decode_frame(data, "s1") for _, data in frames]
-    kinds = [type(decode(one.payload)).__name__ for one in sent if isinstance(one, Cohort)]
-    users = [] if side.member._prepared is None else [float(side.member._prepared.vector[-1])]
     pump.close()
-    return kinds, users
+    return [type(decode(one.payload)).__name__ for one in sent if isinstance(one, Cohort)]
 
 
 def paused(pump: Pump, roster: Roster, call: Call) -> list[Message]:
@@ -259,25 +265,89 @@ def in_a_row(pump: Pump, roster: Roster, call: Call) -> list[Message]:
     return [roster, Abort(rho), structs.replace(call, nonce=bytes(16))]
 
 
+def in_a_flood(pump: Pump, roster: Roster, call: Call) -> list[Message]:
+    return [roster, *[Go(bytes(32))] * 5000, structs.replace(call, nonce=bytes(16))]
+
+
+def plainly(pump: Pump, roster: Roster, call: Call) -> list[Message]:
+    return [roster]
+
+
+def a_release(pump: Pump, node: LocalNode) -> list[tuple[str, bytes]]:
+    """The hub tells a population that follows from sums of its own making."""
+    exchange = slots_of(node)
+    share, sums = exchange.plan.share(3), bytes(8 * exchange.plan.entries)
+    (told,) = exchange.transcript.after(0, 3, share, sums).releases
+    node.journal.do(FromGlobal(encode_message(told)))
+    return pump.commit(node)
+
+
+def a_session(pump: Pump, node: LocalNode) -> list[tuple[str, bytes]]:
+    """The hub begins one anew, and says nothing of the cohort."""
+    pump.hub.peers["s1"].marked, pump.hub.cohort = True, None
+    node.sessions.knocked()
+    frames = new = pump.commit(node)
+    while new:
+        for _, data in new:
+            with suppress(FclubError):
+                pump.hub.receive("s1", data)
+        for peer, data in pump.commit(pump.hub):
+            if peer == "s1":
+                node.receive("global", data)
+        new = pump.commit(node)
+        frames += new
+    return frames
+
+
 @pytest.mark.parametrize(
-    ("say", "at", "answers"),
+    ("say", "at", "meanwhile", "answers"),
     [
-        (lambda pump, roster, call: [roster], 3.0, ["Ready"]),
-        (paused, 2000.0, ["Ready"]),
-        (in_a_row, 3.0, ["Ready", "Join"]),
-        (lambda pump, roster, call: [roster], 3599.0, []),
+        (plainly, 3.0, None, ["Ready"]),
+        (paused, 2000.0, None, ["Ready"]),
+        (in_a_row, 3.0, None, ["Ready", "Join"]),
+        (plainly, 3599.0, None, []),
+        (in_a_flood, 3.0, None, ["Ready"]),
+        (plainly, 3.0, a_release, ["Ready"]),
+        (plainly, 3.0, a_session, ["Ready"]),
     ],
-    ids=["at once", "in a pause", "in a row", "at the end of the window"],
+    ids=["at once", "paused", "in a row", "at the end", "in a flood", "a release", "a session"],
 )
 def test_what_is_answered_does_not_tell_that_somebody_was_forgotten(
-    tmp_path: Path, say: Any, at: float, answers: list[str]
+    tmp_path: Path, say: Any, at: float, meanwhile: Any, answers: list[str]
 ) -> None:
     told = []
     for forget in (False, True):
         path = tmp_path / str(forget)
         path.mkdir()
-        told.append(of_a_hostile_hub(path, say, forget, at)[0])
+        told.append(of_a_hostile_hub(path, say, forget, at, meanwhile))
     assert told == [answers, answers]
+
+
+def test_that_a_slot_is_summed_is_heard_while_something_waits(tmp_path: Path) -> None:
+    """Else what is said again, because it seems not to be heard, would tell that something waits."""
+    pump, plan, _ = started(tmp_path)
+    slot(pump, plan, 0)
+    side = pump.locals["s1"].cohort
+    assert side is not None
+    side._too_early = lambda message: isinstance(message, Roster)  # type: ignore[method-assign]
+    for message in (Roster(()), Summed(bytes(32))):
+        side.receive("global", encode(message))
+    assert side.next() is not None
+    assert [type(message) for _, message in side.waiting] == [Roster]
+    pump.close()
+
+
+@pytest.mark.parametrize("behind", [("s1",), ("s0", "s1", "s2", "s3")])
+def test_clocks_that_are_behind_miss_no_slot(tmp_path: Path, behind: tuple[str, ...]) -> None:
+    """The Call of a slot comes before its time there."""
+    pump, plan, _ = started(tmp_path)
+    for name in behind:
+        node = pump.locals[name]
+        node._latest, node._clock = pump.time - 2.0, lambda: pump.time - 2.0
+    for number in range(3):
+        slot(pump, plan, number)
+    assert [(one.slot, one.servers) for one in releases(pump.hub)] == [(0, 4), (1, 4), (2, 4)]
+    pump.close()
 
 
 def test_a_sum_without_the_forgotten_user_takes_the_place_of_the_one_before(tmp_path: Path) -> None:

@@ -289,9 +289,7 @@ class Member:
         if joined is None:
             raise NothingReady("no Join of this process waits for a roster")
         vector = self._vector(joined.call)
-        plan, slot, version = joined.plan, joined.call.slot, self._model[0]
-        if joined.call.version != version:
-            raise OtherTerms(f"expected a roster for version {version} of the released model")
+        plan, slot = joined.plan, joined.call.slot
         self._check_window(plan, slot)
         share = share_of(plan, slot, check_roster(roster, joined, self._members()))
         rho = roster_hash(joined.context, roster.joins)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from hashlib import sha256
@@ -19,6 +20,7 @@ import msgspec
 import numpy as np
 
 from fclub.cohorts.members import MOST_MEMBERS
+from fclub.cohorts.plan import MOST_USERS, TAIL
 from fclub.core.packing import inside, under
 from fclub.core.population.contribution import PublicPoint
 from fclub.core.population.filter import (
@@ -66,9 +68,6 @@ POPULATION = 0
 
 TOLERANCE = 1e-6
 """Two computers that filter the same releases agree up to this, in units of the public start."""
-
-LARGEST = 2**62
-"""Sums of whole numbers beyond this could wrap."""
 
 ALARM = (
     "the population that the global server told does not follow from the releases: it has another "
@@ -141,6 +140,13 @@ def read_point(data: bytes, dim: int) -> Population:
     return population
 
 
+def check_range(plan: Plan, sums: Counts, servers: int, share: int) -> None:
+    """Sums over so many servers that have at most `MOST_USERS` users each."""
+    largest = servers * (MOST_USERS * plan.bound + TAIL * share)
+    if not np.abs(sums.astype(np.float64)).max() <= largest:
+        raise InvalidMessage("whole numbers that no users can have contributed")
+
+
 class Transcript:
     """All releases so far and what the filter makes of them; it never changes."""
 
@@ -177,8 +183,12 @@ class Transcript:
         step = self.most(slot) / self.plan.steps
         noise = step * share * sqrt(servers)
         told = Slot(self.plan.visits[slot], self.most(slot), noise, self.plan.past)
-        values = step * read_whole(sums, self.plan.entries).astype(np.float64)
-        state = learn(self.state, told, values, self.model)
+        whole = read_whole(sums, self.plan.entries)
+        check_range(self.plan, whole, servers, share)
+        try:
+            state = learn(self.state, told, step * whole.astype(np.float64), self.model)
+        except np.linalg.LinAlgError as error:
+            raise InvalidMessage(f"no population follows from the sum of slot {slot}") from error
         point = write_point(state.population) if point is None else point
         last = Released(slot, servers, share, sums, point)
         return Transcript(self.plan, self.model, state, (*self.releases, last))
@@ -205,11 +215,13 @@ class Transcript:
         """Of everything that was told, byte for byte."""
         return sha256(b"".join(encode(one) for one in self.releases)).digest()
 
-    def restored(self, arrays: dict[str, Any], values: dict[str, Any]) -> Transcript:
-        """What was saved, on top of a transcript without releases."""
+    def restored(
+        self, arrays: dict[str, Any], values: dict[str, Any], releases: int | None = None
+    ) -> Transcript:
+        """What was saved, or the first so many releases of it, on top of a transcript without any."""
         found = self
-        told = zip(values["releases"], arrays["sums"], arrays["points"], strict=True)
-        for (slot, servers, share), sums, point in told:
+        told = list(zip(values["releases"], arrays["sums"], arrays["points"], strict=True))
+        for (slot, servers, share), sums, point in told[:releases]:
             found = found.after(slot, servers, share, write_whole(sums), point.tobytes())
         return found
 
@@ -257,6 +269,8 @@ class SlotsLocal:
         self.claimed = 0
         """Slots of which the other side says that this server has used them."""
         self.open: int | None = None
+        self.basis = transcript
+        """The releases as they were when the open slot began; what is said of it rests on them."""
         self.void = False
         """Nothing more is sent for the open slot by this process; an earlier one may have."""
         self.again = False
@@ -321,16 +335,17 @@ class SlotsLocal:
             raise PrivacyError(f"slot {slot} was used, or does not exist")
         self._close()
         self.following, self.open, self.void = slot + 1, slot, False
+        self.basis = self.transcript
         return self._add_up()
 
     def _add_up(self) -> Job:
-        """All users' contributions to the open slot, at the point that was told last."""
-        self.again, slot, point = False, self.open, self.transcript.point
+        """All users' contributions to the open slot, at the point that was told before it."""
+        self.again, slot, point = False, self.open, self.basis.point
         assert slot is not None
         ask = {
             "slot": slot,
-            "told": self.transcript.told,
-            "most": self.transcript.most(slot),
+            "told": self.basis.told,
+            "most": self.basis.most(slot),
             "steps": self.plan.steps,
             "count": self.plan.count,
         }
@@ -381,20 +396,18 @@ class SlotsLocal:
 
     def _take(self, message: Released) -> None:
         """Use the bytes of the point, and see whether a replay of the filter agrees with them."""
-        sound = 1 <= message.servers <= MOST_MEMBERS and 1 <= message.share <= self.plan.deviation
+        most = MOST_MEMBERS if self.plan.secure else max(self.plan.members, MOST_MEMBERS)
+        sound = 1 <= message.servers <= most and 1 <= message.share <= self.plan.deviation
         if not (sound and 0 <= message.slot < self.plan.releases):
             raise InvalidMessage(f"slot {message.slot} of {message.servers} servers makes no sense")
         if message.slot < self.transcript.told:
             return  # told again, in a new session
         told = read_point(message.point, self.plan.dim)
-        if np.abs(read_whole(message.sums, self.plan.entries).astype(np.float64)).max() >= LARGEST:
-            raise InvalidMessage("whole numbers that no users can have contributed")
         replayed = self.transcript.after(*msgspec.structs.astuple(message))
         own = replayed.population
         apart = max(float(np.abs(said - ours).max()) for said, ours in zip(told, own, strict=True))
         self.alarm |= not apart <= TOLERANCE
         self.transcript, self.servers, self.unanswered = replayed, message.servers, False
-        self._change()
         users = equivalent_users(replayed.state)
         self.learner.absorb(PopulationNews(told.mean, told.covariance, message.servers - 1, users))
 
@@ -405,11 +418,12 @@ class SlotsLocal:
         """Nothing is sent for an unfinished slot, and slots that the other side has heard of are used.
 
         The unfinished slot stays open until the clock says whether an earlier process may have sent it.
-        A slot is taken for used once it has begun by this server's clock, and in a cohort never because
-        of what the other side says: there the window rule does without. A global server that has lost
-        releases tells those that it has: they are all that counts.
+        A slot is taken for used once it has begun by this server's clock. In a cohort a session changes
+        nothing: there the window rule does without. A global server that has lost releases tells those
+        that it has: they are all that counts.
         """
-        self.void, self.prepared, self.again = self.open is not None, None, False
+        self.void = self.open is not None and not self.in_cohort
+        self._change()
         used = 0 if self.in_cohort else min(beginning.used, self.plan.releases)
         self.claimed = max(self.claimed, used)
         if self.times is None and self._unsettled(used):
@@ -438,12 +452,15 @@ class SlotsLocal:
     def state(self) -> State:
         arrays, values = self.transcript.saved()
         numbers = [self.following, self.open, self.covered, self.servers, self.claimed]
+        numbers.append(len(self.basis.releases))
         flags = [self.unanswered, self.alarm, self.void, self.again]
         return arrays, values | {"slots": numbers, "flags": flags}
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.transcript = self.first.restored(arrays, values)
-        self.following, self.open, self.covered, self.servers, self.claimed = values["slots"]
+        *numbers, basis = values["slots"]
+        self.following, self.open, self.covered, self.servers, self.claimed = numbers
+        self.basis = self.first.restored(arrays, values, basis)
         self.unanswered, self.alarm, self.void, self.again = values["flags"]
 
 
@@ -516,9 +533,11 @@ class SlotsGlobal:
         self._learn(slot, members, share, sums)
 
     def _learn(self, slot: int, servers: int, share: int, sums: bytes) -> None:
-        self.transcript = self.transcript.after(slot, servers, share, sums)
-        for server in self.servers:
-            self.link.to_local(server, self.transcript.releases[-1])
+        """A sum from which nothing follows is left out."""
+        with suppress(InvalidMessage):
+            self.transcript = self.transcript.after(slot, servers, share, sums)
+            for server in self.servers:
+                self.link.to_local(server, self.transcript.releases[-1])
 
     def start_session(self, server: int, beginning: Beginning) -> None:
         """Tell all releases again: this server may have missed some."""
@@ -531,8 +550,7 @@ class SlotsGlobal:
                 server, message
             ):
                 sums = read_whole(message.sums, self.plan.entries)
-                if np.abs(sums).max() > LARGEST // max(len(self.servers), 1):
-                    raise InvalidMessage("whole numbers that no users can have contributed")
+                check_range(self.plan, sums, 1, self.plan.share(len(self.servers)))
                 if message.slot < self.used.get(server, 0):
                     raise InvalidMessage(f"server {server} has used slot {message.slot} before")
                 self.used[server] = message.slot + 1

@@ -18,7 +18,7 @@ import msgspec
 
 from fclub.cohorts.hub import Hub, HubRecord, Stage
 from fclub.cohorts.member import Member, MemberRecord
-from fclub.cohorts.messages import Call, Message, Outgoing, Roster, Step, decode, encode
+from fclub.cohorts.messages import Call, Message, Outgoing, Roster, Step, Summed, decode, encode
 from fclub.cohorts.plan import CohortPlan
 from fclub.errors import FclubError, NoiseFailed, OutOfRange
 from fclub.protocol.exchanges.slots import Prepared, SlotsGlobal, SlotsLocal
@@ -36,6 +36,9 @@ AGAIN_SECONDS = 1.0
 
 NOTICE_SECONDS = 60.0
 """How often at most the log tells why something was refused."""
+
+MOST_A_SECOND = 64
+"""Messages that a member takes; more are left alone, and said again."""
 
 LAST_PART = 0.25
 """Of a window; what arrives in it is not taken, since users could not be added up again in time."""
@@ -55,9 +58,7 @@ class Side(ABC):
         self._again = self._noticed = 0.0
 
     def receive(self, sender: str, payload: bytes) -> None:
-        self._keep(sender, decode(payload))
-
-    def _keep(self, sender: str, message: Message) -> None:
+        message = decode(payload)
         if len(self.waiting) < MOST_WAITING:
             self.waiting.append((sender, message))
 
@@ -131,18 +132,27 @@ class MemberSide(Side):
         self.member, self.plan = member, plan
         self._exchange, self._sent = exchange, sent
         self._given: Prepared | None = None
+        self._second = 0, 0
         self._charges = len(member.record.charges)
 
     def receive(self, sender: str, payload: bytes) -> None:
-        message = decode(payload)
-        if not (isinstance(message, Call | Roster) and self._closing()):
-            self._keep(sender, message)
+        """What is dropped follows from when it comes, and not from what it would have to wait for."""
+        message, second = decode(payload), int(self.member.now())
+        self._second = second, 1 + (self._second[1] if self._second[0] == second else 0)
+        if self._second[1] <= MOST_A_SECOND and not self._is_late(message):
+            self.waiting.append((sender, message))
 
-    def _closing(self) -> bool:
-        """The window of a slot is nearly over, or was over before the next begins."""
-        now = self.member.now()
-        begun = bisect_right(self.plan.times, now)
-        return begun > 0 and now >= self.plan.times[begun - 1] + (1.0 - LAST_PART) * self.plan.window
+    def _is_late(self, message: Message) -> bool:
+        """The window of a Call's slot is nearly over, or that of the slot that has begun last."""
+        now, times = self.member.now(), self.plan.times
+        match message:
+            case Call(slot=slot) if 0 <= slot < len(times):
+                pass
+            case Roster():
+                slot = bisect_right(times, now) - 1
+            case _:
+                return False
+        return slot >= 0 and now >= times[slot] + (1.0 - LAST_PART) * self.plan.window
 
     def next(self) -> Compute | None:
         """Messages are looked at in the order in which they came, whatever they wait for."""
@@ -152,15 +162,18 @@ class MemberSide(Side):
         if self._time_to_repeat():
             self.done(Step(None, self.member.resend()))
         self._send_due()
-        if not self.waiting or self._too_early(self.waiting[0][1]):
+        heard = [one for one in self.waiting if isinstance(one[1], Summed)]  # these wait for nothing
+        head = heard[0] if heard else self.waiting[0] if self.waiting else None
+        if head is None or self._too_early(head[1]):
             return None
-        _, message = self.waiting.popleft()
-        return partial(self._refused, partial(self.member.receive, message))
+        self.waiting.remove(head)
+        return partial(self._refused, partial(self.member.receive, head[1]))
 
     def _take_over(self) -> None:
         """The released model as it was told, and the sum of the slot that is open."""
         exchange = self._exchange()
-        self.member.hold_model(exchange.transcript.told, exchange.transcript.digest)
+        basis = exchange.transcript if exchange.open is None else exchange.basis
+        self.member.hold_model(basis.told, basis.digest)
         if exchange.prepared is self._given:
             return
         self._given = prepared = exchange.prepared
