@@ -192,12 +192,12 @@ def test_replay(mine: Path) -> None:
     assert list(json.loads(done.stdout)) == ["mine:Greedy"]
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_an_error_in_code_of_ones_own_is_told_with_its_place(
-    mine: Path, command: Command, jobs: int
-) -> None:
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_error_in_code_of_ones_own_is_told_with_its_place(mine: Path, jobs: str) -> None:
+    """In a process of its own, whose workers begin where it does."""
     (mine / "mine.py").write_text(MINE.replace("items @ self", "items[:, 1:] @ self"))
-    done = command("run", "--policy", "mine.py:Greedy", "--rounds", "9", "--seeds", "1", "--jobs", jobs)
+    run = ("run", "--policy", "mine.py:Greedy", "--rounds", "9", "--seeds", "1", "--jobs", jobs)
+    done = fclub(mine, *run)
     assert done.returncode == 1
     place, line, told = [one for one in done.stderr.splitlines() if "rounds" not in one][:3]
     assert place.startswith(f'  File "{mine / "mine.py"}", line ')

@@ -11,6 +11,7 @@ from fclub.core.inputs import (
     MAX_USER_BYTES,
     RewardRange,
     as_features,
+    as_index,
     as_items,
     as_reward,
     check_id,
@@ -123,3 +124,14 @@ def test_what_float32_rounds_up_is_told_with_the_cure() -> None:
         as_features(x, 2)
     exact = x.astype(np.float64)
     as_features(exact / np.linalg.norm(exact), 2)
+
+
+@pytest.mark.parametrize("index", [0, np.int64(2)])
+def test_an_index_of_an_item_is_taken(index: object) -> None:
+    assert as_index(index, 3, "mine") == index
+
+
+@pytest.mark.parametrize("index", [None, True, 1.0, -1, 3, np.array([1])])
+def test_what_is_no_index_of_an_item_is_refused(index: object) -> None:
+    with pytest.raises(InvalidInput, match="mine: _recommend must return an index from 0 to 2"):
+        as_index(index, 3, "mine")
