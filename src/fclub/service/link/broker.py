@@ -10,13 +10,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from fclub.errors import BrokerFailed
 from fclub.service.link.channel import GLOBAL
 from fclub.service.link.streams import UP_STREAM, down_stream
+
+PORTS = range(20_000, 32_000)
+"""Below those from which systems take a port for every connection."""
 
 START_SECONDS = 20.0
 
@@ -120,9 +125,15 @@ def find_broker() -> str:
     return found
 
 
+_numbers = count(619 * os.getpid())
+
+
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port that nobody listens to, that no outgoing connection gets, and that was not given before."""
+    while True:
+        port = PORTS[next(_numbers) % len(PORTS)]
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 class LocalBroker:
