@@ -129,7 +129,7 @@ _numbers = count(619 * os.getpid())
 
 
 def free_port() -> int:
-    """A port that nobody listens to, that no outgoing connection gets, and that was not given before."""
+    """A port that nobody listens to; no outgoing connection gets it, nor the next caller."""
     while True:
         port = PORTS[next(_numbers) % len(PORTS)]
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
