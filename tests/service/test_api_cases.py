@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from fclub.service.nodes.runner import Runner
 from fclub.service.serve import local_app
 from fclub.service.settings import Feedback, Model
 
-from .conftest import DIM, HEADERS, local_settings, serving, wait_for
+from .conftest import DIM, HEADERS, local_settings, offer, serving, wait_for
 
 CASES = int(os.environ.get("FCLUB_API_CASES", "500"))
 """500 as a gate; `make test-api-full` asks for ten times as many."""
@@ -167,7 +168,13 @@ def test_no_case_makes_the_server_fail(tmp_path: Path) -> None:
         fuzz = Fuzz(client, runner)
         for path, method in OPERATIONS:
             quick(given(case=fuzz.cases(path, method), known=st.booleans())(fuzz.send))()
+        # Whether a case tells a decision another reward is left to chance.
+        request = {"user": "ann", "items": offer(np.random.default_rng(0))}
+        decision = client.post("/v1/recommend", json=request).json()["decision"]
+        for reward, status in ((2.0, 200), (4.0, 409)):
+            told = {"decision": decision, "reward": reward}
+            assert client.post("/v1/feedback", json=told).status_code == status
     print(dict(fuzz.answers))
     assert fuzz.answers.total() >= 0.9 * CASES
     seen = {status for _, status in fuzz.answers}
-    assert {200, 400, 401, 404, 409, 422} <= seen
+    assert {200, 400, 401, 404, 422} <= seen
