@@ -303,12 +303,12 @@ class SlotsLocal:
             return partial(self._leave_out, over)
         if self.again:  # also in a pause, which must not tell that somebody was forgotten
             return self._add_up
-        return (
-            partial(self._begin_slot, begun - 1) if self.following < begun and not self.paused else None
-        )
+        if self.paused or self.following >= begun:
+            return None
+        return partial(self._begin_slot, begun - 1)
 
     def _change(self) -> None:
-        """There are others, or another point, than were added up for a cohort."""
+        """Not all who were added up for a cohort are there any more, or the work on it was dropped."""
         self.again, self.prepared = self.in_cohort and self.open is not None and not self.void, None
 
     def _unsettled(self, slots: int) -> int:
