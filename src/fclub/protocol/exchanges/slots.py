@@ -22,7 +22,6 @@ import numpy as np
 from fclub.cohorts.members import MOST_MEMBERS
 from fclub.cohorts.plan import MOST_USERS, TAIL
 from fclub.core.packing import inside, under
-from fclub.core.population.contribution import PublicPoint
 from fclub.core.population.filter import (
     FilterState,
     Slot,
@@ -159,30 +158,25 @@ class Transcript:
     ) -> None:
         self.plan, self.model, self.releases = plan, model, releases
         self.state = first_state(model.dim) if state is None else state
-
-    @lru_cache(maxsize=8)  # noqa: B019 - as below
-    def most(self, slot: int) -> float:
-        """C_r: it follows from the plan and from the pace of visits in earlier releases."""
-        return clip_norm(self.model, self.plan.visits[slot] * pace_of(self.state), self.plan.past)
+        self.point = public_point(model, self.population)
+        """Where contributions to the next slot are taken."""
+        pace = pace_of(self.state)
+        self.most = tuple(clip_norm(model, visits * pace, plan.past) for visits in plan.visits)
+        """C_r of every slot, from the plan and the pace of visits in these releases."""
 
     @cached_property
     def share(self) -> float:
         """Noise that each member adds, in lattice steps."""
         return self.plan.share(self.plan.members)
 
-    @cached_property
-    def point(self) -> PublicPoint:
-        """Where contributions to the next slot are taken."""
-        return public_point(self.model, self.population)
-
     @lru_cache(maxsize=128)  # noqa: B019 - servers of one process replay the same releases
     def after(
         self, slot: int, servers: int, share: int, sums: bytes, point: bytes | None = None
     ) -> Transcript:
         """With one release more; `point` is as it was told, if it was."""
-        step = self.most(slot) / self.plan.steps
+        step = self.most[slot] / self.plan.steps
         noise = step * share * sqrt(servers)
-        told = Slot(self.plan.visits[slot], self.most(slot), noise, self.plan.past)
+        told = Slot(self.plan.visits[slot], self.most[slot], noise, self.plan.past)
         whole = read_whole(sums, self.plan.entries)
         check_range(self.plan, whole, servers, share)
         try:
@@ -261,7 +255,7 @@ class SlotsLocal:
         self.first = transcript
         self.noise, self.ledger, self.name, self.link = noise, ledger, name, link
         self.in_cohort = times is not None and self.plan.secure
-        self.times, self.window = times, self.plan.window
+        self.slots, self.times, self.window = self.plan.releases, times, self.plan.window
         if times is not None and self.in_cohort:
             self.times, self.window = tuple(float(ceil(at)) for at in times), floor(self.plan.window)
         self.prepared: Prepared | None = None
@@ -331,7 +325,7 @@ class SlotsLocal:
         self.open, self.prepared, self.again = None, None, False
 
     def _begin_slot(self, slot: int) -> Job:
-        if not self.following <= slot < self.plan.releases:
+        if not self.following <= slot < self.slots:
             raise PrivacyError(f"slot {slot} was used, or does not exist")
         self._close()
         self.following, self.open, self.void = slot + 1, slot, False
@@ -345,7 +339,7 @@ class SlotsLocal:
         ask = {
             "slot": slot,
             "told": self.basis.told,
-            "most": self.basis.most(slot),
+            "most": self.basis.most[slot],
             "steps": self.plan.steps,
             "count": self.plan.count,
         }
@@ -398,7 +392,7 @@ class SlotsLocal:
         """Use the bytes of the point, and see whether a replay of the filter agrees with them."""
         most = MOST_MEMBERS if self.plan.secure else max(self.plan.members, MOST_MEMBERS)
         sound = 1 <= message.servers <= most and 1 <= message.share <= self.plan.deviation
-        if not (sound and 0 <= message.slot < self.plan.releases):
+        if not (sound and 0 <= message.slot < self.slots):
             raise InvalidMessage(f"slot {message.slot} of {message.servers} servers makes no sense")
         if message.slot < self.transcript.told:
             return  # told again, in a new session
@@ -424,7 +418,7 @@ class SlotsLocal:
         """
         self.void = self.open is not None and not self.in_cohort
         self._change()
-        used = 0 if self.in_cohort else min(beginning.used, self.plan.releases)
+        used = 0 if self.in_cohort else min(beginning.used, self.slots)
         self.claimed = max(self.claimed, used)
         if self.times is None and self._unsettled(used):
             self._presume(used)
