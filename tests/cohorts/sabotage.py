@@ -21,8 +21,7 @@ from fclub.cohorts.members import MemberEntry, MemberList
 from fclub.cohorts.messages import Masked, Outgoing, Step
 from fclub.cohorts.plan import Share, share_of
 from fclub.errors import CohortRefused, InvalidJoin
-from fclub.privacy.noise import NoNoise
-from fclub.privacy.plan import least_whole
+from fclub.privacy.noise import NoNoise, least_whole
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SABOTAGES: dict[str, tuple[str, Patch]] = {}

@@ -23,8 +23,8 @@ from fclub.cohorts.plan import (
 )
 from fclub.errors import InvalidSetting, OutOfRange, TooFewMembers
 from fclub.privacy.calibration import epsilon_of, mu_of
-from fclub.privacy.noise import DiscreteNoise
-from fclub.privacy.plan import least_whole, make_plan
+from fclub.privacy.noise import DiscreteNoise, least_whole
+from fclub.privacy.plan import make_plan
 
 DELTA = 1e-5
 

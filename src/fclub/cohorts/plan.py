@@ -19,8 +19,8 @@ from fclub.cohorts.members import MOST_MEMBERS
 from fclub.core.lattice import Whole
 from fclub.errors import InvalidSetting, OutOfRange, TooFewMembers
 from fclub.privacy.calibration import epsilon_of
-from fclub.privacy.noise import LARGEST, NoiseSource
-from fclub.privacy.plan import Plan, least_whole
+from fclub.privacy.noise import LARGEST, NoiseSource, least_whole
+from fclub.privacy.plan import Plan
 
 LEAST_MEMBERS = 3
 LEAST_HONEST = 2

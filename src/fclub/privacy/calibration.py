@@ -8,12 +8,12 @@ curve δ(ε) below: nothing is lost by keeping accounts in μ and converting at 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import exp, hypot, inf, isfinite, log, pi, sqrt
+from math import exp, hypot, inf, log, pi, sqrt
 
 from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr, ndtri
 
-from fclub.config import require
+from fclub.errors import InvalidSetting
 
 STRICT_DELTA = 1e-5
 """Every budget is also shown at this δ: a large δ such as 0.1 allows publishing every tenth record."""
@@ -53,8 +53,8 @@ def delta_of(epsilon: float, mu: float, distance: float = 0.0) -> float:
     `distance` bounds the total variation. Of two bounds the smaller counts (docs/privacy.md): the
     total variation, charged at the best ε′ ≤ ε, and the ratio of probabilities.
     """
-    require(epsilon >= 0.0 and isfinite(epsilon), "epsilon must be a finite number from 0", epsilon)
-    require(mu >= 0.0 and isfinite(mu), "mu must be a finite number from 0", mu)
+    _check_finite("epsilon", epsilon)
+    _check_finite("mu", mu)
     if distance == 0.0:
         return exp(log_delta(epsilon, mu))
     ratio = _ratio(mu, distance)
@@ -82,13 +82,19 @@ def _ratio(mu: float, distance: float) -> float:
     return 6.0 * (40.0 + mu) ** 2 * distance
 
 
+def _check_finite(name: str, value: float) -> None:
+    if not 0.0 <= value < inf:
+        raise InvalidSetting(f"{name} must be a finite number from 0, got {value!r}", value)
+
+
 def _check_delta(delta: float) -> None:
-    require(0.0 < delta < 1.0, "delta must be between 0 and 1", delta)
+    if not 0.0 < delta < 1.0:
+        raise InvalidSetting(f"delta must be between 0 and 1, got {delta!r}", delta)
 
 
 def epsilon_of(mu: float, delta: float, distance: float = 0.0) -> float:
     """The smallest ε for which a mechanism that far from a μ-GDP one is (ε, δ)-DP; ∞ if none is."""
-    require(mu >= 0.0 and isfinite(mu), "mu must be a finite number from 0", mu)
+    _check_finite("mu", mu)
     _check_delta(delta)
 
     def excess(epsilon: float) -> float:
@@ -121,7 +127,7 @@ def _first_root(excess: Callable[[float], float]) -> float:
 
 def mu_of(epsilon: float, delta: float) -> float:
     """The largest μ that (ε, δ) allows."""
-    require(epsilon >= 0.0 and isfinite(epsilon), "epsilon must be a finite number from 0", epsilon)
+    _check_finite("epsilon", epsilon)
     _check_delta(delta)
 
     def excess(log_mu: float) -> float:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.util import find_spec
-from math import sqrt
+from math import isqrt, sqrt
 from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar, Protocol
@@ -219,6 +219,13 @@ class DiscreteNoise:
 def _check(deviations: Floats) -> None:
     if not np.all((deviations >= 0.0) & (deviations <= LARGEST)):
         raise PrivacyError("noise without a deviation that 64 bits can hold")
+
+
+def least_whole(deviation: int, shares: int) -> int:
+    """Deviation of one of so many shares of noise: the least whole s with s²·shares ≥ deviation²."""
+    square = -(-(deviation**2) // shares)
+    root = isqrt(square)
+    return root if root**2 == square else root + 1
 
 
 def symmetric(source: NoiseSource, deviations: Matrix) -> Matrix:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from itertools import pairwise
-from math import ceil, floor, inf, isfinite, isqrt, sqrt
+from math import ceil, floor, inf, isfinite, sqrt
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,7 @@ from fclub.errors import InvalidSetting
 from fclub.paths import write_atomically
 from fclub.privacy.calibration import mu_of
 from fclub.privacy.mechanisms import Slots
+from fclub.privacy.noise import least_whole
 from fclub.privacy.slots import plan_slots
 
 FORMAT = 1
@@ -147,13 +148,6 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     def write(self, path: Path) -> None:
         with write_atomically(path) as file:
             file.write(self.encode())
-
-
-def least_whole(deviation: int, shares: int) -> int:
-    """The least whole s with s²·shares ≥ deviation²."""
-    square = -(-(deviation**2) // shares)
-    root = isqrt(square)
-    return root if root**2 == square else root + 1
 
 
 def read_plan(path: Path) -> Plan:
