@@ -195,6 +195,13 @@ def test_alone_it_is_a_server_of_types_that_shares_nothing() -> None:
     assert link.sent == []
 
 
+def test_an_exchange_cannot_reach_types() -> None:
+    running, _ = federation(ALWAYS)
+    local: Any = running.servers[0]
+    assert local.exchange.learner is home(running, 0).population
+    assert local.study.learner is home(running, 0).types
+
+
 def test_releases_are_the_same_whoever_serves() -> None:
     """Contributions are functions of a user's own data and of released values: types are in none."""
     sent = []
@@ -244,7 +251,7 @@ def test_the_released_population_is_the_prior_of_types() -> None:
     learner = home(running, 0)
     assert learner.types.prior.users == learner.types.rules.prior_users
     mean, covariance = np.array([0.5, -0.2, 0.1]), np.diag([0.3, 0.6, 1.1])
-    learner.absorb(PopulationNews(mean, covariance, 2, 70.0))
+    learner.population.absorb(PopulationNews(mean, covariance, 2, 70.0))
     for _, row, x, y in visits(4):
         learner.observe(row % SIZES[0], x, y)
     study(running, 0).call()

@@ -25,7 +25,7 @@ from fclub.protocol.interfaces.learner import (
     REPLACE,
     Bound,
     Job,
-    Learner,
+    Serving,
     State,
     Study,
 )
@@ -43,9 +43,7 @@ class LocalServer:
 
     in_parts = False
 
-    def __init__(
-        self, learner: Learner[Any], exchange: LocalExchange, study: Study | None = None
-    ) -> None:
+    def __init__(self, learner: Serving, exchange: LocalExchange, study: Study | None = None) -> None:
         self.learner, self.exchange, self.study = learner, exchange, study
         self.jobs: list[Job] = []
 
@@ -129,18 +127,18 @@ class LocalServer:
                 others = [one for one in self.jobs if one.kind != job.kind]
                 self.jobs = sorted([*others, job], key=self._is_study)
                 return
-            job.beside = False
-            while (add := self.learner.contribute(job)) is not None:
+            job.beside, side = False, self._side_of(job)
+            while (add := side.learner.contribute(job)) is not None:
                 add()
-            job = self._finish(job)
+            job = side.finish(job)
+
+    def _side_of(self, job: Job) -> LocalExchange | Study:
+        """Whose job it is."""
+        study = self.study
+        return study if study is not None and job.kind == study.kind else self.exchange
 
     def _is_study(self, job: Job) -> bool:
-        return self.study is not None and job.kind == self.study.kind
-
-    def _finish(self, job: Job) -> Job | None:
-        if self.study is not None and job.kind == self.study.kind:
-            return self.study.finish(job)
-        return self.exchange.finish(job)
+        return self._side_of(job) is self.study
 
     @property
     def busy(self) -> bool:
@@ -148,9 +146,10 @@ class LocalServer:
 
     def part(self) -> Callable[[], None]:
         """The next rows of the first job, or its end."""
-        add = self.learner.contribute(self.jobs[0])
+        side = self._side_of(self.jobs[0])
+        add = side.learner.contribute(self.jobs[0])
         if add is None:
-            self._work(self._finish(self.jobs.pop(0)))
+            self._work(side.finish(self.jobs.pop(0)))
         return add or nothing
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fclub.core.statistics import Statistics
 from fclub.privacy.ledger import Stream
-from fclub.protocol.interfaces.learner import Arrays, Job, State
+from fclub.protocol.interfaces.learner import Arrays, Job, Learner, State
 from fclub.protocol.interfaces.overview import GlobalOverview, LocalOverview, Outlook
 from fclub.protocol.messages import Message
 
@@ -63,6 +63,10 @@ class LocalExchange(Protocol):
     """
 
     paused: bool
+
+    @property
+    def learner(self) -> Learner[Any]:
+        """Contributes to its jobs; a part of the learner that serves, or all of it."""
 
     @property
     def supports(self) -> frozenset[str]: ...

@@ -97,9 +97,12 @@ News = TypeVar("News", contravariant=True)
 
 
 class Study(Protocol):
-    """What a learner learns from its own users at home, in phases, as jobs of this `kind`."""
+    """What its learner learns from own users at home, in phases, as jobs of this `kind`."""
 
     kind: str
+
+    @property
+    def learner(self) -> Learner[Any]: ...
 
     def due(self) -> Callable[[], Job | None] | None:
         """Live: begins the phase that the server's own visits call for."""
@@ -115,11 +118,10 @@ class Study(Protocol):
     def restore(self, arrays: Arrays, values: dict[str, Any]) -> None: ...
 
 
-class Learner(Protocol[News]):
-    """Learns from its users, known by their rows, and from what other servers have released.
+class Serving(Protocol):
+    """Serves its users, known by their rows, from what it learns of them.
 
-    It draws no noise and keeps no ledger. An exchange asks it for contributions and gives it the news;
-    a `LocalServer` holds both. What it cannot do is missing in `supports`, and is not asked for.
+    It draws no noise and keeps no ledger. What is missing in `supports` it is not asked for.
     """
 
     @property
@@ -152,17 +154,6 @@ class Learner(Protocol[News]):
     def forget(self, row: int) -> None:
         """Remove what is known of this user; the row stays, empty, and is not used again."""
 
-    def contribute(self, job: Job) -> Callable[[], None] | None:
-        """Take the next rows of a job: a copy of what they need, as they are now.
-
-        What is returned adds them to `job.total`, if need be in another thread while users are served;
-        it is called before the next rows are taken. None once everybody is in: then `job.total` is the
-        contribution, in the form that the exchange expects.
-        """
-
-    def absorb(self, news: News) -> None:
-        """Learn from what has come back."""
-
     def labels(self) -> Indices:
         """By user: its cluster, as an index of `overview`."""
 
@@ -175,6 +166,21 @@ class Learner(Protocol[News]):
     def state(self) -> State: ...
 
     def restore(self, arrays: Arrays, values: dict[str, Any]) -> None: ...
+
+
+class Learner(Serving, Protocol[News]):
+    """Contributes to what an exchange or a study asks for, and learns from the news that they give."""
+
+    def contribute(self, job: Job) -> Callable[[], None] | None:
+        """Take the next rows of a job: a copy of what they need, as they are now.
+
+        What is returned adds them to `job.total`, if need be in another thread while users are served;
+        it is called before the next rows are taken. None once everybody is in: then `job.total` is the
+        contribution, in the form that the exchange expects.
+        """
+
+    def absorb(self, news: News) -> None:
+        """Learn from what has come back."""
 
 
 class Noised(NamedTuple):

@@ -46,7 +46,7 @@ class PopulationLearner:
         self.start = self.released
         self.odds = np.array([-2.0 * SURE])
         self.visits, self.asked = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        self.servers = 0
+        self.servers, self.known_users = 0, 0.0
 
     @property
     def users(self) -> Packed:
@@ -117,7 +117,7 @@ class PopulationLearner:
             return None
         if not began:
             job.total["sums"] = np.zeros(release_length(self.model.dim), dtype=np.int64)
-        own, total = self._users.slice(rows.start, rows.stop).copy(), job.total["sums"]
+        own, total = Packed._make(array[rows].copy() for array in self._users), job.total["sums"]
         point = PublicPoint(job.given["root"], job.given["mean"], VARIANCE)
         most, steps, count = float(job.ask["most"]), int(job.ask["steps"]), int(job.ask["count"])
 
@@ -129,7 +129,7 @@ class PopulationLearner:
     def absorb(self, news: PopulationNews) -> None:
         """Believe the released population as far as evidence supports it."""
         self._take(Population(news.mean, news.covariance))
-        self.servers, self.odds[0] = news.servers, PRIOR_ODDS
+        self.servers, self.known_users, self.odds[0] = news.servers, news.users, PRIOR_ODDS
         if self.pooled:
             ask_users(self.round(), 0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +10,10 @@ from fclub.core.packing import flatten, inside, under
 from fclub.core.plus.beliefs import PopulationPrior
 from fclub.core.statistics import Packed
 from fclub.core.types import Counts, Floats, Indices, Vector
-from fclub.protocol.interfaces.learner import FORGET, REPLACE, Bound, Job, PopulationNews, State
+from fclub.protocol.interfaces.learner import FORGET, REPLACE, Bound, State
 from fclub.protocol.interfaces.overview import LocalOverview
 from fclub.protocol.learners.population import PopulationLearner
-from fclub.protocol.learners.types import ADDING, Types
+from fclub.protocol.learners.types import Types
 
 LEAST_USERS = 200.0
 """Fewer tell types too slowly for it to be sure that serving from them at once pays."""
@@ -42,17 +41,16 @@ class Border(NamedTuple):
 class TypesAtHome:
     """Learns types from the exact data of its users, with the released population as prior.
 
-    Nothing of types leaves the server: contributions are those of the `population`'s learner, computed
-    from each user's own data and from released values. Users are served from types beyond the `border`;
-    where nobody else releases anything there is none, and types are all there is to know. `typed` tells
-    whether they are; once they are they stay so.
+    Nothing of types leaves the server: its exchange has the `population`'s learner alone. Users are
+    served from types beyond the `border`; where nobody else releases anything there is none, and types
+    are all there is to know. `typed` tells whether they are; once they are they stay so.
     """
 
     supports = frozenset({FORGET, REPLACE})
 
     def __init__(self, population: PopulationLearner, types: Types, border: Border | None) -> None:
         self.population, self.types, self.border = population, types, border
-        self.typed, self.known_users = border is None, 0.0
+        self.typed = border is None
 
     def _serves(self) -> bool:
         border, users, seen = self.border, len(self.counts), self.types.observations
@@ -66,7 +64,6 @@ class TypesAtHome:
 
     @property
     def counts(self) -> Counts:
-        """Of what contributions are made of."""
         return self.population.counts
 
     @property
@@ -110,18 +107,11 @@ class TypesAtHome:
     def _prior(self) -> PopulationPrior:
         """The released population, unless the users' own data speak against it."""
         population, unit = self.population, self.population.model.unit
-        if not self.known_users or population.odds[0] > 0.0:
+        if not population.known_users or population.odds[0] > 0.0:
             return PopulationPrior.of(self.types.rules)
         mean, covariance = population.population
         root = np.linalg.cholesky(covariance)
-        return PopulationPrior(unit * mean, unit[:, None] * root, 1.0, self.known_users)
-
-    def contribute(self, job: Job) -> Callable[[], None] | None:
-        return (self.types if job.kind == ADDING else self.population).contribute(job)
-
-    def absorb(self, news: PopulationNews) -> None:
-        self.population.absorb(news)
-        self.known_users = news.users
+        return PopulationPrior(unit * mean, unit[:, None] * root, 1.0, population.known_users)
 
     def labels(self) -> Indices:
         return self.types.labels() if self.typed else self.population.labels()
@@ -136,11 +126,11 @@ class TypesAtHome:
         arrays, values = self.population.state()
         own = {name: array for name, array in arrays.items() if not name.startswith("users.")}
         types, numbers = self.types.state()
-        known = {"known_users": self.known_users, "typed": self.typed}
+        known = {"known_users": self.population.known_users, "typed": self.typed}
         return own | under("types.", types), {"population": values, "types": numbers} | known
 
     def restore(self, arrays: dict[str, Any], values: dict[str, Any]) -> None:
         self.types.restore(inside("types.", arrays), values["types"])
         self.population.use(self.users)
         self.population.restore(arrays | flatten(self.users, "users."), values["population"])
-        self.known_users, self.typed = values["known_users"], values["typed"]
+        self.population.known_users, self.typed = values["known_users"], values["typed"]

@@ -184,7 +184,7 @@ class PopulationFamily:
             home = self._at_home(users, live)
             clock = self._clock_at_home() if live else None
             study = PhasesAtHome(home.types, clock, home.ready, home.prepare)
-            return LocalServer(home, SlotsLocal(home, self.first, *told, times), study)
+            return LocalServer(home, SlotsLocal(home.population, self.first, *told, times), study)
         learner = self._learner(users)
         return LocalServer(learner, SlotsLocal(learner, self.first, *told, times))
 
