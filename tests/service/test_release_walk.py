@@ -94,7 +94,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
 
 def test_a_release_runs_through_few_files(walk: set[tuple[str, str]]) -> None:
     files = sorted({file for file, _ in walk})
-    assert len(files) <= 26, " ".join(files)
+    assert len(files) <= 20, " ".join(files)
 
 
 def test_what_makes_a_release_names_its_statement(walk: set[tuple[str, str]]) -> None:
