@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from fclub.service.kits.folder import Folder
 from fclub.service.kits.kit import read_kit
 from fclub.service.link.broker import find_broker, free_port
 from fclub.service.link.channel import GLOBAL, Channel
+from fclub.service.nodes.global_node import GlobalNode
 from fclub.service.nodes.parts import global_node, local_node
 from fclub.service.settings import GlobalSettings, LocalSettings, load_settings
 
@@ -160,23 +162,14 @@ class KitDrill:
         server.wait_until_ready()
 
     def _visit(self, name: str, ended: threading.Event) -> None:
-        """Visits one after the other, at most 50 a second; every answer has to come."""
-        rng, self.rewards[name] = np.random.default_rng(len(name)), 0
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        with httpx.Client(base_url=self.servers[name].url, headers=headers, timeout=60) as client:
-            while not ended.wait(0.02):
-                rows = rng.standard_normal((5, DIM))
-                rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-                items = [{"id": str(k), "features": row.tolist()} for k, row in enumerate(rows)]
-                user = f"{name}-{rng.integers(8)}"
-                shown = client.post("/v1/recommend", json={"user": user, "items": items})
-                if shown.status_code == 200:
-                    said = {"decision": shown.json()["decision"], "reward": float(rng.random())}
-                    shown = client.post("/v1/feedback", json=said)
-                if shown.status_code != 200:
-                    self._faults.append(f"{name} answers {shown.status_code}: {shown.text}")
-                    return
+        self.rewards[name] = 0
+        try:
+            for _ in visits(self.servers[name].url, TOKEN, name):
                 self.rewards[name] += 1
+                if ended.wait(0.02):
+                    return
+        except DrillFailed as error:
+            self._faults.append(str(error))
 
     def _leave_alone(self, name: str) -> None:
         thread, ended = self._visitors.pop(name)
@@ -222,27 +215,55 @@ class KitDrill:
 
     def _count(self) -> dict[str, Any]:
         """Read all stores, and compare what both ends of every link have heard."""
-        options = Folder(self.path).global_settings()
-        hub = global_node(load_settings(GlobalSettings, self.path / "global.toml", options, {}))
-        messages = 0
+        hub, messages = read_hub(self.path), 0
         for name, rewards in self.rewards.items():
-            kit = self.folder / name / f"{name}.kit"
-            given = read_kit(kit).settings(kit) | {"store": str(self.folder / name / "local.db")}
-            node = local_node(load_settings(LocalSettings, None, given, {}))
-            if node.feedbacks != rewards:
-                raise DrillFailed(f"{name} acknowledged {rewards} rewards and has {node.feedbacks}")
-            ours, theirs = hub.peers[name].channel, node.sessions.channel
-            _same(theirs, ours)
-            if not hub.peers[name].retired:
-                _same(ours, theirs)
-            messages += ours.received + theirs.received
-            node.store.close()
+            home = self.folder / name
+            messages += count(hub, home / f"{name}.kit", home / "local.db", rewards)
         hub.store.close()
         return {
             "seconds": {what: round(took, 1) for what, took in self.seconds.items()},
             "rewards": self.rewards,
             "messages": messages,
         }
+
+
+def visits(url: str, token: str, name: str) -> Iterator[None]:
+    """Visits one after the other; every answer has to come. Yields after each reward."""
+    rng = np.random.default_rng(len(name))
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+        while True:
+            rows = rng.standard_normal((5, DIM))
+            rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+            items = [{"id": str(k), "features": row.tolist()} for k, row in enumerate(rows)]
+            user = f"{name}-{rng.integers(8)}"
+            shown = client.post("/v1/recommend", json={"user": user, "items": items})
+            if shown.status_code == 200:
+                said = {"decision": shown.json()["decision"], "reward": float(rng.random())}
+                shown = client.post("/v1/feedback", json=said)
+            if shown.status_code != 200:
+                raise DrillFailed(f"{name} answers {shown.status_code}: {shown.text}")
+            yield
+
+
+def read_hub(federation: Path) -> GlobalNode:
+    """The global server as its store has it; it does not run."""
+    options = Folder(federation).global_settings()
+    return global_node(load_settings(GlobalSettings, federation / "global.toml", options, {}))
+
+
+def count(hub: GlobalNode, kit: Path, store: Path, rewards: int) -> int:
+    """Compare a local server's store with its acknowledged rewards and with the global server's."""
+    given = read_kit(kit).settings(kit) | {"store": str(store)}
+    node = local_node(load_settings(LocalSettings, None, given, {}))
+    node.store.close()
+    if node.feedbacks != rewards:
+        raise DrillFailed(f"{node.name} acknowledged {rewards} rewards and has {node.feedbacks}")
+    ours, theirs = hub.peers[node.name].channel, node.sessions.channel
+    _same(theirs, ours)
+    if not hub.peers[node.name].retired:
+        _same(ours, theirs)
+    return ours.received + theirs.received
 
 
 def _same(sender: Channel, receiver: Channel) -> None:

@@ -17,6 +17,13 @@ settings.register_profile("fclub", deadline=None, derandomize=True)
 settings.load_profile("fclub")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests have measured, also where they ran in another process."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{report.nodeid}: {name}: {value}")
+
+
 class Sent(NamedTuple):
     upwards: bool
     server: int

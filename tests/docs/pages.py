@@ -8,22 +8,23 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(r'^( *)```(\w*)(?: title="([^"\n]*)")?\n(.*?)^ *```$', re.DOTALL | re.MULTILINE)
 
 
 class Block(NamedTuple):
-    """`language` is empty for what is not code: drawings and the like."""
+    """`language` is empty for what is not code: drawings and the like. `title` says whose it is."""
 
     language: str
     text: str
+    title: str = ""
 
 
 def blocks(page: Path) -> list[Block]:
     """In the order of the page; those inside lists lose their indentation."""
     found = []
-    for indent, language, body in FENCED.findall(page.read_text(encoding="utf-8")):
+    for indent, language, title, body in FENCED.findall(page.read_text(encoding="utf-8")):
         lines = [line.removeprefix(indent) for line in body.splitlines()]
-        found.append(Block(language, "\n".join(lines)))
+        found.append(Block(language, "\n".join(lines), title))
     return found
 
 

@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from sys import version_info
+from typing import Self
 
 from tests.docs.pages import ROOT, Block
 
@@ -22,6 +23,8 @@ OWN = ("fclub", "_fclub", "__editable__", "_editable_impl")
 PATIENCE = 300.0
 """Seconds for a block; the first use of a kernel compiles it."""
 
+STOP_SECONDS = 30.0
+
 SHELL = 'set -eu; while IFS= read -r -d "" block; do eval "$block" </dev/null 3>&-; echo done >&3; done'
 PYTHON = """
 import json, os, sys
@@ -30,6 +33,7 @@ for line in sys.stdin:
     exec(compile(json.loads(line), "block", "exec"), scope)
     os.write(3, b"done\\n")
 """
+COMMANDS = {"sh": ["bash", "-c", SHELL], "python": ["python", "-c", PYTHON]}
 
 
 def build_wheel(folder: Path) -> None:
@@ -56,18 +60,28 @@ def _link_all(source: Path, target: Path) -> None:
 
 
 class Reader:
-    """`with Reader(folder, environment) as reader: reader.follow(block)`; a failed block raises."""
+    """`with Reader(folder, environment) as reader: reader.follow(block)`; a failed block raises.
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        self.folder, self.environment = folder, dict(environment)
+    Words in `within` come before the commands of shell and Python.
+    """
+
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str], within: Sequence[str] = ()
+    ) -> None:
+        self.folder, self.environment, self.within = folder, dict(environment), within
         self._programs: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
 
-    def __enter__(self) -> Reader:
-        for language, command in (("sh", ["bash", "-c", SHELL]), ("python", ["python", "-c", PYTHON])):
+    def __enter__(self) -> Self:
+        return self
+
+    def program(self, language: str) -> tuple[subprocess.Popen[bytes], int]:
+        """The first block of a language starts it."""
+        if language not in self._programs:
             done, tell = os.pipe()
+            command = [*self.within, *COMMANDS[language]]
             self._programs[language] = (self._start(command, tell), done)
             os.close(tell)
-        return self
+        return self._programs[language]
 
     def _start(self, command: list[str], tell: int) -> subprocess.Popen[bytes]:
         """Its file 3 is where it tells that a block is done; the rest of its output is kept."""
@@ -84,7 +98,7 @@ class Reader:
             )
 
     def follow(self, block: Block) -> None:
-        program, done = self._programs[block.language]
+        program, done = self.program(block.language)
         text = block.text + "\0" if block.language == "sh" else json.dumps(block.text) + "\n"
         assert program.stdin is not None
         program.stdin.write(text.encode())
@@ -104,4 +118,8 @@ class Reader:
             os.close(done)
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGTERM)
-            program.wait()
+            try:
+                program.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(program.pid, signal.SIGKILL)
+                program.wait()

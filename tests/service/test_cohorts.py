@@ -12,6 +12,7 @@ from msgspec import structs
 
 from fclub.cohorts.hub import Stage
 from fclub.cohorts.member import State
+from fclub.cohorts.members import make_identity, read_members, write_members
 from fclub.cohorts.messages import Abort, Call, Go, Message, Roster, Step, Summed, decode, encode
 from fclub.environments.synthetic import Synthetic
 from fclub.errors import FclubError, InvalidSetting
@@ -20,10 +21,11 @@ from fclub.protocol.messages import encode as encode_message
 from fclub.service.link.channel import Cohort, decode_frame
 from fclub.service.nodes.cohorts import MemberSide
 from fclub.service.nodes.local_node import FromGlobal, LocalNode, slots_of
+from fclub.service.nodes.node import Node
 from fclub.service.nodes.parts import join_cohorts, local_node, settings_of
 from fclub.service.settings import LocalSettings, Secure
 
-from .federation import Pump, found, model_of, register
+from .federation import MEMBERS, Pump, found, model_of, register
 from .test_slots import DAY, Kept, a_plan, simulated, visit, world
 
 SECONDS = 20
@@ -461,6 +463,40 @@ def test_a_restored_store_joins_no_slot_again(tmp_path: Path) -> None:
     slot(pump, plan, 1)
     assert charges(pump, "s0") == [(0, True), (1, False)]
     pump.close()
+
+
+@pytest.mark.parametrize("second", [0, 1, 3, SECONDS])
+def test_a_new_list_is_taken_over_without_a_restart(tmp_path: Path, second: int) -> None:
+    """In any second of a slot: that one may be lost, and the next is summed with the new list."""
+    pump, plan, _ = started(tmp_path)
+    slot(pump, plan, 0, second)
+    pump.away.add("new")
+    held = read_members(tmp_path / MEMBERS)
+    write_members(held.next([make_identity("new", "New Ltd").entry], []), tmp_path / MEMBERS)
+    for node in (pump.hub, *pump.locals.values()):
+        reread(node, tmp_path)
+    pump.run()
+    for later in range(second, SECONDS):
+        pump.tick(plan.begins[0] + later)
+    slot(pump, plan, 1)
+    assert stage(pump) == Stage.SUMMED
+    assert pump.hub.cohort is not None
+    assert pump.hub.cohort.hub.members.epoch == 2
+    write_members(held, tmp_path / MEMBERS)
+    for node in pump.locals.values():
+        reread(node, tmp_path)
+    pump.run()
+    for node in pump.locals.values():
+        assert node.cohort is not None
+        kept = node.cohort.member.record.members
+        assert kept is not None
+        assert kept.epoch == 2, "lists never go back"
+    pump.close()
+
+
+def reread(node: Node, path: Path) -> None:
+    assert node.cohort is not None
+    node.cohort.accept(read_members(path / MEMBERS))
 
 
 def test_a_secure_plan_needs_an_identity_and_a_list(tmp_path: Path) -> None:

@@ -220,6 +220,18 @@ def test_the_commands_of_an_operator(tmp_path: Path) -> None:
         assert expected in str(result.exception)
 
 
+def test_all_kits_and_the_global_server_have_the_proposed_list(folder: Folder) -> None:
+    for name in ("north", "south", "east"):
+        folder.add(name, entry(name))
+    folder.remove("south")
+    members = folder.charter.members
+    assert [one.name for one in members.members] == ["east", "north"]
+    for name in ("north", "east"):
+        assert read_kit(folder.kit_of(name)).members == members
+        assert folder.kit_of(name).stat().st_mode & 0o777 == 0o600
+    assert read_members(Path(folder.global_settings()["secure.members"])) == members
+
+
 @pytest.fixture
 def pump(tmp_path: Path) -> Pump:
     return Pump(tmp_path, Model(dim=DIM, policy="fclub-plus"), 3)

@@ -20,8 +20,12 @@ import pytest
 pytest.importorskip("cryptography")
 
 from fclub import Client
+from fclub.cohorts.members import make_identity, write_identity
 from fclub.service.fleet import Server
 from fclub.service.http.keys import METRICS, KeyFile, keys_of
+from fclub.service.kits.folder import Folder
+from fclub.service.link.broker import free_port
+from fclub.service.settings import Model
 
 from .certificates import Authority, Pair
 from .conftest import fclub, wait_for
@@ -169,6 +173,31 @@ def test_keys_and_certificates_are_read_again_without_a_restart(tmp_path: Path) 
         process.terminate()
         assert process.wait(60) == 0
     assert server.lines()[0]["level"] == "info", "JSON from the first line to the last"
+
+
+def test_a_kit_that_cannot_be_read_again_changes_nothing(tmp_path: Path) -> None:
+    folder = Folder.make(tmp_path / "fed", "shops", Model(dim=2), "127.0.0.1", free_port())
+    identity = make_identity("north", "North Ltd")
+    write_identity(identity, tmp_path / "north.key")
+    folder.add("north", identity.entry)
+    kit, log = folder.kit_of("north"), tmp_path / "log"
+    text = kit.read_bytes()
+    words = ["--kit", str(kit), "--identity", str(tmp_path / "north.key"), "--port", "0"]
+    with log.open("wb") as output:
+        words += ["--store", str(tmp_path / "north.db")]
+        process = subprocess.Popen([sys.executable, "-m", "fclub", "local", *words], stderr=output)
+    try:
+        wait_for(lambda: "listening" in log.read_text())
+        kit.write_text("damaged")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "settings not read again" in log.read_text())
+        kit.write_bytes(text)
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "keys and certificates read again" in log.read_text())
+        assert "Traceback" not in log.read_text()
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 @pytest.fixture

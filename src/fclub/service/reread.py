@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from fclub.errors import InvalidSetting, OtherSettings
+from fclub.cohorts.members import read_members
+from fclub.errors import InvalidFile, InvalidSetting
 from fclub.service.http.gate import Gate
 from fclub.service.link.signed import SignedWire
 from fclub.service.nodes.global_node import GlobalNode
@@ -45,13 +47,17 @@ class Reread:
         try:
             found = self._load()
             self._check_members(found)
+            cohort = self._runner.node.cohort
+            listed = None if cohort is None else read_members(Path(found.secure.members))
             if self.context is not None:
                 renew(self.context, found.http)
             if isinstance(self._runner.wire, SignedWire):
                 self._runner.wire.renew(found.nats)
-        except (InvalidSetting, OtherSettings) as error:
+        except (InvalidSetting, InvalidFile, OSError) as error:
             self._monitor.event("settings not read again", logging.ERROR, error=str(error))
             return
+        if cohort is not None and listed is not None:
+            cohort.accept(listed)
         self._gate.keys.look()
         self._follow(found)
         self._monitor.event("keys and certificates read again")

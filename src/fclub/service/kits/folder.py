@@ -166,7 +166,6 @@ class Folder:
             key=pair.key,
             ca=(self.path / "ca.pem").read_text(),
             model=charter.model,
-            members=charter.members if charter.members.members else None,
         )
         write_kit(kit, self.kit_of(one.name))
         return msgspec.structs.replace(one, expires=pair.expires.isoformat())
@@ -176,6 +175,8 @@ class Folder:
         self.charter = charter = self.charter.put(changed)
         write_secret(self.path / "accounts.conf", _accounts(charter))
         write_secret(self.path / "members.json", _json(charter.members))
+        for file in self.path.glob("*.kit"):
+            write_kit(msgspec.structs.replace(read_kit(file), members=charter.members), file)
         write_secret(self.path / "federation.json", _json(charter))
 
     def add(self, name: str, entry: MemberEntry) -> None:
@@ -237,6 +238,7 @@ class Folder:
         del found["name"]
         names = {state: self.charter.names(state) for state in (ACTIVE, SUSPENDED, RETIRED)}
         return found | {
+            "secure.members": str(self.path / "members.json"),
             "servers": names[ACTIVE] + names[SUSPENDED],
             "suspended": names[SUSPENDED],
             "retired": names[RETIRED],

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,9 +19,10 @@ import msgspec
 
 from fclub.cohorts.hub import Hub, HubRecord, Stage
 from fclub.cohorts.member import Member, MemberRecord
+from fclub.cohorts.members import MemberList
 from fclub.cohorts.messages import Call, Message, Outgoing, Roster, Step, Summed, decode, encode
 from fclub.cohorts.plan import CohortPlan
-from fclub.errors import FclubError, NoiseFailed, OutOfRange
+from fclub.errors import FclubError, InvalidSetting, NoiseFailed, OutOfRange
 from fclub.protocol.exchanges.slots import Prepared, SlotsGlobal, SlotsLocal
 from fclub.service.link.channel import GLOBAL, VERSION, Cohort, encode_frame
 from fclub.service.nodes.node import Journal
@@ -55,12 +57,17 @@ class Side(ABC):
         self.notice = ""
         """Why the last message was refused."""
         self._later: list[Outgoing] = []
+        self._accepted: MemberList | None = None
         self._again = self._noticed = 0.0
 
     def receive(self, sender: str, payload: bytes) -> None:
         message = decode(payload)
         if len(self.waiting) < MOST_WAITING:
             self.waiting.append((sender, message))
+
+    def accept(self, members: MemberList) -> None:
+        """Take over a list that people have accepted, as soon as nothing is being computed."""
+        self._accepted = members
 
     @abstractmethod
     def next(self) -> Compute | None:
@@ -157,6 +164,9 @@ class MemberSide(Side):
     def next(self) -> Compute | None:
         """Messages are looked at in the order in which they came, whatever they wait for."""
         self.member.tick()
+        if self._accepted is not None:
+            self.done(self._refused(partial(self.member.accept, self._accepted)))
+            self._accepted = None
         self._take_over()
         self._tell()
         if self._time_to_repeat():
@@ -241,7 +251,11 @@ class HubSide(Side):
         return None
 
     def _call(self) -> None:
-        """Call for the slot whose time has come, once."""
+        """Call for the slot whose time has come, once; between slots follow the member list."""
+        if self._accepted is not None:
+            with suppress(InvalidSetting):  # later: a slot is under way
+                self.hub.set_members(self._accepted)
+                self._accepted = None
         slot = bisect_right(self.hub.plan.times, self.clock()) - 1
         view = self.hub.view
         known = view is not None and (view.period, view.slot) >= (self.hub.plan.period, slot)

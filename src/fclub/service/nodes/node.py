@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from fclub.cohorts.members import MemberList
 from fclub.cohorts.messages import Step
 from fclub.core.lattice import Whole
 from fclub.core.types import Floats
@@ -269,6 +270,9 @@ class Cohorts(Protocol):
     @property
     def waiting(self) -> Sized:
         """Messages that were not looked at yet."""
+
+    def accept(self, members: MemberList) -> None:
+        """Go on with another member list."""
 
     def next(self) -> Callable[[], Step] | None:
         """What is to be computed now; it may run in another thread, before `done`."""
