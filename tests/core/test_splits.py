@@ -21,6 +21,7 @@ from fclub.core.plus.split_sums import (
 )
 from fclub.core.plus.splits import (
     LEAST_GAIN,
+    SETTLED,
     Halves,
     Prior,
     block_centres,
@@ -312,9 +313,10 @@ def test_a_type_pays_unless_users_are_better_explained_alone() -> None:
     n = slow.r.sum(axis=0)
     logs = digamma(n + 1) - digamma(n.sum() + TYPES)
     more = slow.own @ slow.r - evidences(prior, sums.sums.rows) - entropy(slow.r) - n * logs
+    visits, settled = sums.sums.visits, SETTLED * DIM**2
     for shift in (-100.0, 0.0, 100.0):
         sums.own[:] = slow.own @ slow.r + shift
-        expected = more + shift <= LEAST_GAIN * n
+        expected = more + shift <= LEAST_GAIN * visits / (visits + settled) * n
         assert [*paying_types(prior, sums)] == [*expected.astype(float)]
 
 

@@ -204,7 +204,7 @@ def test_without_sharing_nothing_leaves() -> None:
 
 
 def test_what_is_shown_of_a_population() -> None:
-    running, _ = federation()
+    running, _ = federation(level="interactive")
     play(running, visits(2 * USERS))
     local = running.servers[1]
     (everybody,) = local.overview()
@@ -502,7 +502,7 @@ def test_slots_are_due_by_the_clock_alone() -> None:
     local, link = server_of(clocked())
     assert at(local, FIRST - 1.0) == 0
     assert (local.status().outlook.what, local.status().outlook.at) == (TIME, FIRST)
-    assert local.due() is None, "no visit leads to a release"
+    assert local.exchange.due(None) is None, "no visit leads to a release"
     assert at(local, FIRST) == 1
     assert [is_a(Release, one).slot for one in link.sent] == [0]
     assert at(local, FIRST + 50.0) == 0

@@ -25,7 +25,7 @@ from fclub.protocol.interfaces.overview import TYPE
 from fclub.protocol.learners.people import Crowd
 from fclub.protocol.learners.phases import PhasesAtHome
 from fclub.protocol.learners.types import Types
-from fclub.protocol.learners.types_at_home import Border, TypesAtHome
+from fclub.protocol.learners.types_at_home import PRIOR_LEAD, REMEMBERED, TRUST, Border, TypesAtHome
 from fclub.protocol.link import InProcessLink
 from fclub.protocol.messages import Message, PhaseStart
 from fclub.protocol.phase import GeometricClock
@@ -35,8 +35,9 @@ from fclub.protocol.servers import LocalServer
 
 DIM, HALF, SIZES = 3, float(np.sqrt(0.5)), (12, 5, 4)
 USERS = sum(SIZES)
-ALWAYS, NEVER = Border(users=0), Border(10**9, 10**9, 10**9, 10**9)
-EARLY = Border(users=10**9, learned=20, served=40, visits=4)
+ALWAYS, NEVER, EARLY = Border(users=0), Border(10**9, 10**9), Border(10**9, observations=20)
+LARGE = Border(users=10, observations=10**9)
+"""Only the first server is large enough."""
 
 Visit = tuple[int, int, Floats, float]
 
@@ -62,9 +63,9 @@ def federation(border: Border | None = ALWAYS, **parameters: Any) -> tuple[Feder
     link = Recording(made.decode)
     link.sent = []
     first = np.concatenate([[0], np.cumsum(SIZES)])
-    running = Federation(made, np.arange(USERS), first, SeedSequence(1), seeded=True, link=link)
-    for server in range(len(SIZES)):
-        home(running, server).border = border
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Border, "beside", staticmethod(lambda known: border))
+        running = Federation(made, np.arange(USERS), first, SeedSequence(1), seeded=True, link=link)
     return running, link
 
 
@@ -102,29 +103,57 @@ def play(running: Federation, seen: list[Visit], start: int = 0) -> None:
 def test_a_small_server_serves_from_the_population_until_it_has_data_enough() -> None:
     running, _ = federation(EARLY)
     learner, seen = home(running, 0), visits(200)
-    learned_at = served_at = 0
+    learned_at = 0
     for t, visit in enumerate(seen):
         play(running, [visit], t)
-        seen_here = int(learner.counts.sum())
-        if learner.types.splits.sums.scalars[VISITS] and not learned_at:
-            learned_at = seen_here
-        if learner.typed and not served_at:
-            served_at = seen_here
-        bound = learner.bound(0)
-        other = learner.types if learner.typed else learner.population
-        assert np.array_equal(bound.theta, other.bound(0).theta)
+        if np.isfinite(learner.lead[0]) and not learned_at:
+            learned_at = int(learner.counts.sum())
+        if not learned_at:
+            assert np.array_equal(learner.bound(0).theta, learner.population.bound(0).theta)
     assert 20 <= learned_at < 40
-    assert 48 <= served_at < 90, "four visits of each of twelve users"
-    assert not home(running, 2).typed
-    assert not study(running, 2).phase or int(home(running, 2).counts.sum()) >= 20
+    seen_there = int(home(running, 2).counts.sum())
+    assert np.isfinite(home(running, 2).lead[0]) == bool(study(running, 2).phase) == (seen_there >= 20)
 
 
-def test_a_large_server_serves_from_types_from_its_first_phase_on() -> None:
-    running, _ = federation(Border(users=10, learned=10**9, served=10**9))
+def test_a_large_server_learns_types_from_its_first_phase_on() -> None:
+    running, _ = federation(LARGE)
     play(running, visits(30))
-    assert home(running, 0).typed
-    assert not home(running, 1).typed
-    assert study(running, 1).phase == 0, "it does not learn them either"
+    assert np.isfinite(home(running, 0).lead[0])
+    assert np.isneginf(home(running, 1).lead[0])
+    assert study(running, 1).phase == 0, "it does not learn them"
+
+
+def test_users_are_served_from_both_by_how_well_each_has_predicted() -> None:
+    running, _ = federation()
+    learner = home(running, 0)
+    play(running, visits(100))
+    for lead in (-100.0, -0.7, 0.0, 1.3, 100.0):
+        learner.lead[0] = lead
+        share = 1.0 / (1.0 + np.exp(-lead))
+        types, population, both = (one.bound(1) for one in (learner.types, learner.population, learner))
+        assert np.allclose(both.theta, share * types.theta + (1.0 - share) * population.theta)
+        apart = types.theta - population.theta
+        inside = share * types.inverse + (1.0 - share) * population.inverse
+        expected = inside + share * (1.0 - share) * np.outer(apart, apart)
+        assert np.allclose(both.inverse, expected)
+        assert np.allclose(learner.theta()[1, :-1], both.theta[:-1])
+
+
+def test_the_lead_is_evidence_that_fades_from_phase_to_phase() -> None:
+    running, _ = federation()
+    learner = home(running, 0)
+    play(running, visits(100))
+    learner.lead[0], expected = 2.0, 2.0
+    for _, row, x, y in visits(10, seed=3):
+        row %= SIZES[0]
+        told = learner.types.bound(row).theta, learner.population.bound(row).theta
+        first, second = (y - 0.5 - theta @ x for theta in told)
+        expected += (second**2 - first**2) / 0.4
+        learner.observe(row, x, y)
+    assert learner.lead[0] == pytest.approx(expected)
+    learner.prepare()
+    assert learner.lead[0] == pytest.approx(PRIOR_LEAD + REMEMBERED * (expected - PRIOR_LEAD))
+    assert learner.typed == (expected > 0.0)
 
 
 @pytest.mark.parametrize(
@@ -134,10 +163,11 @@ def test_a_large_server_serves_from_types_from_its_first_phase_on() -> None:
         (20_000, 10, True, False),
         (2_000, 10, True, False),
         (2_000, 10, False, True),
-        (5_000, 100, False, False),
+        (5_000, 100, True, False),
+        (5_000, 100, False, True),
     ],
 )
-def test_a_server_that_knows_more_than_a_release_serves_from_types_at_once(
+def test_a_server_that_knows_more_than_a_release_learns_types_at_once(
     users: int, members: int, secure: bool, at_once: bool
 ) -> None:
     made: Any = PrivatePlusConstants(visits=20.0, secure=secure).make_family(
@@ -146,7 +176,7 @@ def test_a_server_that_knows_more_than_a_release_serves_from_types_at_once(
     place = Place("0", Recording(made.decode).uplink(0), NoNoise(), made.ledger(True), rng())
     local: Any = made.local_server(place, made.users(users // members), live=False)
     border: Border = local.learner.border
-    assert border.users == max(200.0, 2.0 * made.plan.known)
+    assert border.users == 2.0 * made.plan.known
     assert (users // members >= border.users) == at_once
 
 
@@ -242,7 +272,7 @@ def test_compiled_rounds_release_the_same_whoever_serves() -> None:
                 compiled.unpack(state)
                 fast.advance(t)
                 state = compiled.pack()
-        assert home(fast, 0).typed
+        assert np.isfinite(home(fast, 0).lead[0])
         assert link.sent == expected.sent
 
 
@@ -256,7 +286,7 @@ def test_the_released_population_is_the_prior_of_types() -> None:
         learner.observe(row % SIZES[0], x, y)
     study(running, 0).call()
     prior, unit = learner.types.prior, learner.population.model.unit
-    assert prior.users == 70.0
+    assert prior.users == TRUST * 70.0
     assert np.allclose(prior.mean, unit * mean)
     assert np.allclose(prior.covariance, covariance * np.outer(unit, unit))
     beliefs = learner.types.beliefs
@@ -274,6 +304,7 @@ def test_types_are_shown_where_they_serve() -> None:
     running, _ = federation()
     play(running, visits(20 * USERS))
     local: Any = running.servers[0]
+    local.learner.typed = True
     shown = local.overview()
     assert len(shown) > 1
     assert {one.kind for one in shown} == {TYPE}
@@ -290,7 +321,7 @@ def test_types_are_shown_where_they_serve() -> None:
     assert local.learner.theta().shape == (SIZES[0], DIM)
 
 
-@pytest.mark.parametrize("border", [ALWAYS, EARLY, Border(users=10, learned=10**9, served=10**9)])
+@pytest.mark.parametrize("border", [ALWAYS, EARLY, LARGE])
 def test_compiled_rounds_equal_readable_ones(border: Border) -> None:
     readable, fast = federation(border)[0], federation(border)[0]
     compiled = fast.family.compiled(fast)
@@ -314,7 +345,7 @@ def test_compiled_rounds_equal_readable_ones(border: Border) -> None:
     compiled.unpack(state)
     for server in range(len(SIZES)):
         assert same(readable.servers[server], fast.servers[server])
-    assert home(readable, 0).typed
+    assert np.isfinite(home(readable, 0).lead[0])
 
 
 def same(one: Any, other: Any) -> bool:
@@ -338,7 +369,7 @@ def test_a_saved_federation_goes_on_alike() -> None:
     assert other.sent == link.sent[known:]
     for server in range(len(SIZES)):
         assert same(running.servers[server], again.servers[server])
-    assert home(again, 0).typed
+    assert np.isfinite(home(again, 0).lead[0])
 
 
 def live_server() -> Any:
@@ -404,7 +435,7 @@ def test_a_slot_does_not_wait_for_a_phase_that_was_begun_before() -> None:
     exchange.noise = NoNoise()
     for _, row, x, y in visits(30):
         local.observe(row % SIZES[0], x, y)
-    local.in_parts = True
+    local.in_parts, before = True, local.study.phase
     local._work(local.study.call())
     local.part()()
     local._work(exchange._begin_slot(0))
@@ -416,7 +447,7 @@ def test_a_slot_does_not_wait_for_a_phase_that_was_begun_before() -> None:
     while local.busy:
         local.part()()
     assert len(link.sent) == 1
-    assert local.study.phase == 1
+    assert local.study.phase == before + 1
     assert home(running, 0).types.splits.sums.scalars[VISITS] == 30
 
 

@@ -32,8 +32,11 @@ from fclub.core.plus.type_model import NOWHERE, TypeModel
 from fclub.core.plus.type_sums import LOGIT, OWN, OWN_INFORMATION, PEOPLE, SPREAD, TypeSums
 from fclub.core.types import Floats, Matrix, Vector
 
-LEAST_GAIN = 0.6
-"""A type is left out of serving if a vector of one's own explains its users better by so much each."""
+LEAST_GAIN, SETTLED = 0.6, 10.0
+"""A type is left out of serving if a vector of one's own explains its users better by so much each.
+
+By less while its centre is not known well: by half as much after `SETTLED`·d² visits of its users.
+"""
 
 
 class Prior(NamedTuple):
@@ -249,13 +252,16 @@ def move_halves(halves: Halves, prior: Prior, sums: SplitSums) -> Halves:
 def paying_types(prior: Prior, sums: SplitSums) -> Floats:
     """1 for each type from which its users are served better than from a vector of their own.
 
-    Left out is type k if Σr·o − log Z_k − ΣH(r_k) − N_k(ψ(N_k+1) − ψ(n+K)) > `LEAST_GAIN`·N_k.
+    Left out is type k if Σr·o − log Z_k − ΣH(r_k) − N_k(ψ(N_k+1) − ψ(n+K)) > g·N_k, where
+    g = `LEAST_GAIN`·T_k/(T_k + `SETTLED`·d²) and T_k are the visits of its users.
     """
     users, paying = sums.sums.users, np.empty(sums.own.shape[0])
-    total = digamma(users.sum() + users.shape[0])
+    total, settled = digamma(users.sum() + users.shape[0]), SETTLED * prior.vector.shape[0] ** 2
     for k in range(users.shape[0]):
+        visits = max(sums.sums.visits[k], 0.0)
+        least = LEAST_GAIN * visits / (visits + settled)
         typical = log_evidence(prior, sums.sums.rows[k]) + sums.entropy[k]
-        typical += users[k] * (digamma(users[k] + 1.0) - total + LEAST_GAIN)
+        typical += users[k] * (digamma(users[k] + 1.0) - total + least)
         paying[k] = 1.0 if sums.own[k] <= typical else 0.0
     return paying
 

@@ -66,10 +66,13 @@ NOWHERE = -1e30
 
 
 def stacked(models: list[TypeModel]) -> TypeModel:
-    """The models of several servers as one, with as many types as the largest has."""
+    """The models of several servers as one, with as many types as the largest has.
+
+    What fills up the others has no weight at all, not even where no type of a server has any.
+    """
     types, d = max(model.moments.shape[1] for model in models), models[0].vector.shape[1]
     together = TypeModel.zeros(len(models), types, d)
-    together.weights[:] = NOWHERE
+    together.weights[:] = -np.inf
     for server, model in enumerate(models):
         found = model.moments.shape[1]
         for name in ("variance", "within", "precision", "vector", "offset"):

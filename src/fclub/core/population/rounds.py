@@ -98,6 +98,24 @@ def _posterior(
 
 
 @compiled
+def share_of(odds: float) -> float:
+    """The probability of what has these log odds."""
+    return 1.0 / (1.0 + exp(-max(-SURE, min(SURE, odds))))
+
+
+@compiled
+def mix(share: float, first: Vector, inside: Matrix, mean: Vector, covariance: Matrix) -> None:
+    """Write mean and covariance of a taste that is of the first kind with probability `share`."""
+    d = mean.shape[0]
+    for i in range(d):
+        for j in range(d):
+            between = share * (1.0 - share) * (first[i] - mean[i]) * (first[j] - mean[j])
+            covariance[i, j] += share * (inside[i, j] - covariance[i, j]) + between
+    for i in range(d):
+        mean[i] += share * (first[i] - mean[i])
+
+
+@compiled
 def serve(
     start: Prior,
     released: Prior,
@@ -118,13 +136,7 @@ def serve(
         return
     evidence = odds + _posterior(start, gram, moment, room, first, other)
     evidence -= _posterior(released, gram, moment, room, mean, covariance)
-    share = 1.0 / (1.0 + exp(-max(-SURE, min(SURE, evidence))))
-    for i in range(d):
-        for j in range(d):
-            between = share * (1.0 - share) * (first[i] - mean[i]) * (first[j] - mean[j])
-            covariance[i, j] += share * (other[i, j] - covariance[i, j]) + between
-    for i in range(d):
-        mean[i] += share * (first[i] - mean[i])
+    mix(share_of(evidence), first, other, mean, covariance)
 
 
 @compiled

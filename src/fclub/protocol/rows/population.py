@@ -275,7 +275,7 @@ class TypedRounds:
             population=self._population.pack(),
             squares=users.squares,
             model=stacked([learner.types.model for learner in self._learners]),
-            typed=np.array([learner.typed for learner in self._learners], dtype=np.int64),
+            lead=np.concatenate([learner.lead for learner in self._learners]),
             recent=People.fading(self._people),
             kept=self._people[0].kept,
         )
@@ -286,3 +286,5 @@ class TypedRounds:
     def unpack(self, state: TypedRound) -> None:
         self._population.unpack(state.population)
         People.faded(self._people, state.recent)
+        for learner, lead in zip(self._learners, state.lead, strict=True):
+            learner.lead[0] = lead
