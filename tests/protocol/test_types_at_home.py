@@ -143,12 +143,13 @@ def test_the_lead_is_evidence_that_fades_from_phase_to_phase() -> None:
     running, _ = federation()
     learner = home(running, 0)
     play(running, visits(100))
-    learner.lead[0], expected = 2.0, 2.0
+    learner.lead[0] = 2.0
+    expected = 2.0
     for _, row, x, y in visits(10, seed=3):
         row %= SIZES[0]
         told = learner.types.bound(row).theta, learner.population.bound(row).theta
         first, second = (y - 0.5 - theta @ x for theta in told)
-        expected += (second**2 - first**2) / 0.4
+        expected += float(second**2 - first**2) / 0.4
         learner.observe(row, x, y)
     assert learner.lead[0] == pytest.approx(expected)
     learner.prepare()
