@@ -30,7 +30,7 @@ COMMANDS: dict[str, str] = {
     "warm": "Compile all kernels now: a simulation or a server then starts at once.",
     "bench": "Measure speed and memory, as ratios within one run.",
     "privacy": "Noise for a budget; what a ledger has spent.",
-    "audit": "Attack the privacy of a mechanism or a policy; exit 1 when it leaks more than claimed.",
+    "audit": "Attack the privacy of running servers; exit 1 when one leaks more than claimed.",
     "local": "Run a local server: it recommends, learns, and sends sums; private policies add noise.",
     "keys": "Make, list and revoke the keys with which a server is asked.",
     "import": "Let a local server learn from what was shown elsewhere.",
