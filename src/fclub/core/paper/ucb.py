@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, log, log2, sqrt
+from math import ceil, log, log2, sqrt
 from typing import NamedTuple
 
 from fclub.config import Privacy, Protocol, require
@@ -134,12 +134,6 @@ def delay_factor(sharing: int, upload_ratio: float, download_ratio: float) -> fl
     """Γ = √(D(1 + (L′−1)(U−1)) + U − 1), the price of delayed communication."""
     U, D = upload_ratio, download_ratio
     return sqrt(D * (1.0 + (sharing - 1) * (U - 1.0)) + U - 1.0)
-
-
-def events_bound(logdet_growth: float, upload_ratio: float, download_ratio: float) -> float:
-    """Most uploads and downloads of a local cluster while its log det grows by `logdet_growth`."""
-    step = log(min(upload_ratio, download_ratio))
-    return logdet_growth / step if step > 0 else inf
 
 
 def events_limit(rules: Rules, dim: int, observations: int, clusters: int, phases: int) -> float:
