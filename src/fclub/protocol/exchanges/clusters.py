@@ -30,7 +30,7 @@ from fclub.core.paper.federation import (
     renew_buffer,
     take_download,
 )
-from fclub.core.paper.ucb import Rules, events_limit
+from fclub.core.paper.ucb import Rules
 from fclub.core.statistics import (
     Packed,
     Statistics,
@@ -639,10 +639,6 @@ class ClusterGlobal:
         rows = zip(self.members, self.released, strict=True)
         released = sum(st.count for (owner, _), st in rows if owner == server)
         return Account(released, float(self.phase if released else 0), self.heard.get(server, 0))
-
-    def limit(self, clusters: int) -> float:
-        reported = self.status().reported
-        return events_limit(self.rules, self.dim, reported, clusters, self.phase)
 
     def overview(self) -> list[GlobalOverview]:
         return global_overview(self.members, self.clusters.group, self.clusters.counts)
