@@ -28,7 +28,7 @@ COMMANDS: dict[str, str] = {
     "features": "Make the features of a catalogue's items from ratings.",
     "replay": "What policies would have earned on logged feedback, with confidence intervals.",
     "warm": "Compile all kernels now: a simulation or a server then starts at once.",
-    "bench": "Measure speed and memory, as ratios within one run.",
+    "bench": "Measure the speed of every policy, as ratios within one run.",
     "privacy": "Noise for a budget; what a ledger has spent.",
     "audit": "Attack the privacy of running servers; exit 1 when one leaks more than claimed.",
     "local": "Run a local server: it recommends, learns, and sends sums; private policies add noise.",
