@@ -15,12 +15,12 @@ from fclub.core.lattice import Whole
 from fclub.core.types import Floats
 from fclub.errors import InvalidSetting, UnknownName
 from fclub.privacy.ledger import Ledger, write_ledger
-from fclub.privacy.levels import CDP, PAIRS, Flag
+from fclub.privacy.levels import CDP, Flag
 from fclub.privacy.mechanisms import calibrate
 from fclub.privacy.noise import DiscreteNoise
 from fclub.protocol.interfaces.family import Shape
 from fclub.protocol.rows.population import PopulationFamily
-from fclub.protocol.rows.private import PrivatePlusConstants
+from fclub.protocol.rows.private import PrivatePlusConstants, StreamFamily
 
 runner = CliRunner()
 
@@ -45,18 +45,18 @@ def test_noise_of_the_default_promise() -> None:
     assert isinstance(wrong.exception, UnknownName)
 
 
-def test_noise_for_a_budget() -> None:
+def test_noise_of_a_stream() -> None:
+    """As `cdp-fclub-plus` has it."""
     event = ["--unit", "event"]
     given = [*event, "--epsilon", "1", "--delta", "0.1", "--constant", "0.70710678", "--json"]
-    result = runner.invoke(privacy.app, given)
-    answer = json.loads(result.stdout)
-    assert answer["mu"] == pytest.approx(0.92091, abs=1e-5)
+    answer = json.loads(runner.invoke(privacy.app, given).stdout)
+    family = PrivatePlusConstants(unit="event", delta=0.1).make_family(Shape(10, 1, 0.70710678))
+    assert isinstance(family, StreamFamily)
+    assert answer["mu"] == family.plan.mu == pytest.approx(0.92091, abs=1e-5)
     assert answer["sensitivity"] == pytest.approx(0.875, abs=1e-3)
-    assert answer["releases"] == 24
-    assert answer["std"] == pytest.approx(1.369, abs=1e-3)
+    assert answer["releases"] == len(family.plan.schedule)
+    assert (answer["std"], answer["last_std"]) == (family.plan.mechanism.std, family.plan.last_std)
     assert "sensitivity" in runner.invoke(privacy.app, event).stdout
-    wrong = runner.invoke(privacy.app, [*event, "--mechanism", "rumour"])
-    assert isinstance(wrong.exception, UnknownName)
 
 
 def test_what_a_ledger_spent(tmp_path: Path) -> None:
@@ -73,25 +73,6 @@ def test_what_a_ledger_spent(tmp_path: Path) -> None:
     assert "raw-partition" in shown
     assert "ε = 1 at δ = 0.1" in shown
     assert "Flag" not in shown
-
-
-def test_levels_are_explained() -> None:
-    answer = json.loads(runner.invoke(privacy.app, ["--levels", "--json"]).stdout)
-    assert list(answer) == ["cdp", "transcript", "interactive"]
-    assert "raw-choices" in answer["interactive"]
-
-
-def test_levels_say_for_which_unit_and_policy_they_are_proved() -> None:
-    """As docs/privacy.md has it: nothing is proved for the uploads of the printed policy."""
-    answer = json.loads(runner.invoke(privacy.app, ["--levels", "--json"]).stdout)
-    assert "as printed" not in answer["cdp"]
-    assert "of cdp-fclub-dc only the numbers of reports, not its uploads" in answer["cdp"]
-    for unit, level in PAIRS:
-        assert f"unit {unit}" in answer[level]
-    assert "unit user" not in answer["cdp"]
-    assert "sums by type over whole users, in slots fixed in advance" in answer["transcript"]
-    assert "each user is served from its own data and released values" in answer["interactive"]
-    assert "all data of one user" in answer["interactive"]
 
 
 @pytest.mark.parametrize("option", ["--epsilon", "--dim"])
