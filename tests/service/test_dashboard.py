@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from fclub.core.statistics import Statistics
 from fclub.environments.synthetic import Synthetic
 from fclub.environments.world import HALF
 from fclub.parameters import Parameter
-from fclub.policies.registry import make_policy
 from fclub.privacy.noise import DiscreteNoise
 from fclub.privacy.plan import make_plan
 from fclub.service.dashboard.recorder import Samples, compare
@@ -32,7 +32,7 @@ from fclub.service.http.pages import TYPES, read_files
 from fclub.service.monitoring import Monitor
 from fclub.service.serve import local_app
 from fclub.service.settings import Model
-from fclub.visitors import Earnings, RandomChoice, Rival
+from fclub.visitors import Earnings, make_rivals
 
 from .conftest import ADMIN_TOKEN, DIM, HEADERS, TOKEN, local_settings, serving, visit
 from .federation import Pump, name_of
@@ -336,16 +336,15 @@ def test_an_open_page_does_not_keep_a_server_from_stopping(tmp_path: Path) -> No
 def test_rivals_meet_the_same_visits() -> None:
     """A rival with the same policy earns the same, visit by visit; chance earns less in the end."""
 
-    def rival(name: str) -> Rival:
+    def twin() -> Synthetic:
         world = Synthetic(users=6, servers=2, dim=5)
         world.start(3)
-        if name == "random":
-            return Rival(name, world, RandomChoice(np.random.default_rng(0)))
-        policy = make_policy("linucb")
-        policy.start(world.problem, world.server_of)
-        return Rival(name, world, policy)
+        return world
 
-    rivals, tally = [rival("one"), rival("other"), rival("random")], Earnings("one")
+    linucb, chance = make_rivals(twin, seed=0)
+    same, _ = make_rivals(twin, seed=1)
+    rivals = [replace(linucb, name="one"), replace(same, name="other"), chance]
+    tally = Earnings("one")
     for _ in range(400):
         tally.add({one.name: one.visit() for one in rivals})
     assert tally.policies["one"] == tally.policies["other"] == tally.earned
