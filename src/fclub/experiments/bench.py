@@ -116,5 +116,4 @@ def bench_policies(rounds: int, tell: Tell) -> dict[str, Any]:
 
 
 def bench(rounds: int, tell: Tell) -> dict[str, Any]:
-    """Everything `fclub bench` prints."""
     return {"machine": describe_machine(), "speed": bench_policies(rounds, tell)}

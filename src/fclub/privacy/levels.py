@@ -84,7 +84,6 @@ def check_pair(unit: str, level: str) -> None:
 
 
 def level_named(name: str) -> Level:
-    """The level of that name."""
     if name not in LEVELS:
         raise UnknownName("guarantee level", name, LEVELS)
     return LEVELS[name]
