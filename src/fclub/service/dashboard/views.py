@@ -56,7 +56,6 @@ class LocalView:
             "reward": traffic.rewards,
             "squares": traffic.squares,
             "requests": route.requests,
-            "request_seconds": route.seconds,
             "lag": node.sessions.channel.sent - node.sessions.channel.confirmed,
         }
 
@@ -133,7 +132,6 @@ class GlobalView:
         return {
             "reported": server.reported,
             "phase": server.phase,
-            "local_clusters": sum(len(group.members) for group in groups),
             "clusters": len(groups),
             "uploads": sent.uploads,
             "downloads": sent.downloads,
@@ -197,7 +195,6 @@ class GlobalView:
             "downloads": sent.downloads,
             "phases": sent.phases,
             "bytes": sent.bytes,
-            "offences": peer.offences,
             "quarantined": peer.quarantined,
             "trouble": self.node.members.troubles().get(name),
         }
