@@ -9,41 +9,19 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
-import numpy as np
 
 from fclub.client import AsyncClient
-from fclub.core.types import Matrix, Vector
 from fclub.environments.base import Environment, Outcome
 from fclub.paths import write_atomically
+from fclub.policies.base import Policy
 from fclub.policies.registry import make_policy
 
 TELL_SECONDS = 1.0
 REWARDS_ON_THEIR_WAY = 16
 DIARY = "visitors.json"
-
-
-class RivalPolicy(Protocol):
-    """What a rival needs of a policy."""
-
-    def recommend(self, user: int, items: Any) -> int: ...
-
-    def update(self, user: int, x: Any, reward: Any) -> None: ...
-
-
-class RandomChoice:
-    """Shows any item."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-
-    def recommend(self, user: int, items: Matrix) -> int:
-        return int(self._rng.integers(len(items)))
-
-    def update(self, user: int, x: Vector, reward: float) -> None:
-        """There is nothing to learn."""
 
 
 @dataclass
@@ -52,7 +30,7 @@ class Rival:
 
     name: str
     environment: Environment
-    policy: RivalPolicy
+    policy: Policy
 
     def visit(self) -> Outcome:
         user, items = self.environment.visit()
@@ -62,16 +40,17 @@ class Rival:
         return outcome
 
 
-RIVAL = "linucb"
+RIVALS = "linucb", "random"
 
 
 def make_rivals(make_twin: Callable[[], Environment], seed: int) -> list[Rival]:
     """One LinUCB per user, and no choice at all, each in its own copy of the environment."""
-    first, second = make_twin(), make_twin()
-    linucb = make_policy(RIVAL)
-    linucb.start(first.problem, first.server_of)
-    chance = RandomChoice(np.random.default_rng(seed))
-    return [Rival(RIVAL, first, linucb), Rival("random", second, chance)]
+    rivals = []
+    for name in RIVALS:
+        environment, policy = make_twin(), make_policy(name)
+        policy.start(environment.problem, environment.server_of, seed=seed)
+        rivals.append(Rival(name, environment, policy))
+    return rivals
 
 
 @dataclass

@@ -14,14 +14,13 @@ from fclub.cli import audit, privacy
 from fclub.core.lattice import Whole
 from fclub.core.types import Floats
 from fclub.errors import InvalidSetting, UnknownName
-from fclub.privacy import targets
 from fclub.privacy.ledger import Ledger, write_ledger
-from fclub.privacy.levels import CDP, PAIRS, Flag
+from fclub.privacy.levels import CDP, Flag
 from fclub.privacy.mechanisms import calibrate
 from fclub.privacy.noise import DiscreteNoise
 from fclub.protocol.interfaces.family import Shape
 from fclub.protocol.rows.population import PopulationFamily
-from fclub.protocol.rows.private import PrivatePlusConstants
+from fclub.protocol.rows.private import PrivatePlusConstants, StreamFamily
 
 runner = CliRunner()
 
@@ -46,18 +45,18 @@ def test_noise_of_the_default_promise() -> None:
     assert isinstance(wrong.exception, UnknownName)
 
 
-def test_noise_for_a_budget() -> None:
+def test_noise_of_a_stream() -> None:
+    """As `cdp-fclub-plus` has it."""
     event = ["--unit", "event"]
     given = [*event, "--epsilon", "1", "--delta", "0.1", "--constant", "0.70710678", "--json"]
-    result = runner.invoke(privacy.app, given)
-    answer = json.loads(result.stdout)
-    assert answer["mu"] == pytest.approx(0.92091, abs=1e-5)
+    answer = json.loads(runner.invoke(privacy.app, given).stdout)
+    family = PrivatePlusConstants(unit="event", delta=0.1).make_family(Shape(10, 1, 0.70710678))
+    assert isinstance(family, StreamFamily)
+    assert answer["mu"] == family.plan.mu == pytest.approx(0.92091, abs=1e-5)
     assert answer["sensitivity"] == pytest.approx(0.875, abs=1e-3)
-    assert answer["releases"] == 24
-    assert answer["std"] == pytest.approx(1.369, abs=1e-3)
+    assert answer["releases"] == len(family.plan.schedule)
+    assert (answer["std"], answer["last_std"]) == (family.plan.mechanism.std, family.plan.last_std)
     assert "sensitivity" in runner.invoke(privacy.app, event).stdout
-    wrong = runner.invoke(privacy.app, [*event, "--mechanism", "rumour"])
-    assert isinstance(wrong.exception, UnknownName)
 
 
 def test_what_a_ledger_spent(tmp_path: Path) -> None:
@@ -76,25 +75,6 @@ def test_what_a_ledger_spent(tmp_path: Path) -> None:
     assert "Flag" not in shown
 
 
-def test_levels_are_explained() -> None:
-    answer = json.loads(runner.invoke(privacy.app, ["--levels", "--json"]).stdout)
-    assert list(answer) == ["cdp", "transcript", "interactive"]
-    assert "raw-choices" in answer["interactive"]
-
-
-def test_levels_say_for_which_unit_and_policy_they_are_proved() -> None:
-    """As docs/privacy.md has it: nothing is proved for the uploads of the printed policy."""
-    answer = json.loads(runner.invoke(privacy.app, ["--levels", "--json"]).stdout)
-    assert "as printed" not in answer["cdp"]
-    assert "of cdp-fclub-dc only the numbers of reports, not its uploads" in answer["cdp"]
-    for unit, level in PAIRS:
-        assert f"unit {unit}" in answer[level]
-    assert "unit user" not in answer["cdp"]
-    assert "sums by type over whole users, in slots fixed in advance" in answer["transcript"]
-    assert "each user is served from its own data and released values" in answer["interactive"]
-    assert "all data of one user" in answer["interactive"]
-
-
 @pytest.mark.parametrize("option", ["--epsilon", "--dim"])
 @pytest.mark.parametrize("unit", ["user", "event"])
 def test_a_budget_out_of_range_is_named_as_its_option(option: str, unit: str) -> None:
@@ -109,28 +89,11 @@ def test_a_delta_out_of_range_is_named_as_its_option(more: list[str]) -> None:
     assert str(error) == "--delta must be a number above 0 and below 1, got 2.0"
 
 
-def test_audit_of_a_mechanism_passes() -> None:
-    result = runner.invoke(
-        audit.app, ["--target", "increments", "--epsilon", "8", "--trials", "500", "--json"]
-    )
-    answer = json.loads(result.stdout)
-    assert (result.exit_code, answer["leaks"]) == (0, 0)
-    assert len(answer["findings"]) == 30
-
-
 class Silent:
     seeded = True
 
     def integers(self, deviations: Floats) -> Whole:
         return np.zeros(deviations.shape, dtype=np.int64)
-
-
-def test_audit_of_a_leaking_target_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source that draws nothing but zeros, in place of the operating system's."""
-    monkeypatch.setattr(targets, "DiscreteNoise", Silent)
-    result = runner.invoke(audit.app, ["--target", "increments", "--epsilon", "8", "--trials", "200"])
-    assert result.exit_code == 1
-    assert "does not keep its claim" in result.stdout
 
 
 ONE = ["--policy", "cdp-homo", "--epsilon", "1", "--numbers", "100"]
@@ -172,11 +135,8 @@ def test_all_is_the_default_of_an_audit_and_says_so(monkeypatch: pytest.MonkeyPa
     assert asked == [None, None, "cdp-homo"]
     (option,) = [one for one in get_command(audit.app).params if "--all" in one.opts]
     said = getattr(option, "help", "")
-    assert said == (
-        "Attack all live policies, units and levels (the default without --policy and --target)."
-    )
+    assert said == "Attack all live policies, units and levels (the default without --policy)."
 
 
 def test_audit_refuses_what_it_cannot_do() -> None:
-    assert runner.invoke(audit.app, ["--target", "tree", "--all"]).exit_code == 2
     assert isinstance(runner.invoke(audit.app, ["--policy", "fclub"]).exception, UnknownName)

@@ -29,10 +29,10 @@ from fclub.core.plus.splits import (
     evidences,
     half_columns,
     log_evidence,
+    make_prior,
     merge_gains,
     move_halves,
     paying_types,
-    prior_in,
     prior_of,
     split_gains,
     start_halves,
@@ -52,6 +52,11 @@ from fclub.core.types import Floats
 
 DIM, TYPES = 3, 4
 VISITS = [3, 1, 25, 7, 40, 2, 9, 12, 1, 30]
+
+
+def prior_in(beliefs: Beliefs) -> Prior:
+    """Of a centre, as a server believes."""
+    return make_prior(beliefs.mean, beliefs.covariance, float(beliefs.scalars[LOG_WITHIN]))
 
 
 def some_beliefs(seed: int = 1) -> Beliefs:

@@ -1,6 +1,6 @@
 """ρ, κ, β of Lemma 1 against their formulas, and the rest of core/paper/ucb.py."""
 
-from math import ceil, exp, inf, log, log2, sqrt
+from math import ceil, log, log2, sqrt
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,6 @@ from fclub.core.models import ridge_radius
 from fclub.core.paper.ucb import (
     confidence_radius,
     delay_factor,
-    events_bound,
     make_rules,
     ridge_bounds,
     tree_bounds,
@@ -73,8 +72,3 @@ def test_delay_factor() -> None:
     assert delay_factor(5, 1.0, 1.0) == 1.0
     assert delay_factor(1, 1.2, 1.3) == pytest.approx(sqrt(1.3 + 0.2))
     assert delay_factor(4, 1.2, 1.3) == pytest.approx(sqrt(1.3 * (1 + 3 * 0.2) + 0.2))
-
-
-def test_events_bound() -> None:
-    assert events_bound(10.0, exp(0.5), exp(0.25)) == pytest.approx(40)
-    assert events_bound(10.0, 1.0, 2.0) == inf

@@ -145,3 +145,31 @@ def test_faults_of_a_data_frame_are_named(change: dict[str, list[object]], reaso
 def test_ratings_come_from_files_and_frames_only() -> None:
     with pytest.raises(InvalidInput, match="data frame"):
         ratings_of([("zoe", "b", 1.0)])
+
+
+UNUSUAL = {
+    "without a last end of line": b"user,item,rating\nzoe,a,1\nadam,b,2",
+    "spaces around ids": b"user,item,rating\n zoe,a ,1\nzoe,b,2\nadam,a,3\n",
+    "ends of lines as on Windows": b"user\titem\trating\r\n1\t2\t3\r\n2\t2\t3\r\n",
+    "a header in quotes": b'"user","item","rating"\n1,2,3\n2,2,3\n',
+    "a mark at the start": b"\xef\xbb\xbfuser;item;rating\n1;2;3\n2;2;3\n",
+    "letters of the world": "user,item,rating\nżółw,Ω,1\n猫,Ω,2\n".encode(),
+    "quotes": b'user,item,rating\n1,"a,b",3\n2,c,3\n',
+    "an empty line at the end": b"1::2::3\n2::2::3\n\n",
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_files_are_read(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "ratings.csv"
+    path.write_bytes(UNUSUAL[name])
+    found = read_ratings(path)
+    assert len(found.user_ids) == 2
+    assert all(str(key) == str(key).strip() for key in (*found.user_ids, *found.item_ids))
+
+
+def test_whole_numbers_of_a_data_frame_are_read_as_one_by_one() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"user": [30, 4, 4], "item": [7, 8, 7], "rating": [1, 2, 3]})
+    words = frame.astype({"user": str, "item": str})
+    assert ratings_of(frame).digest == ratings_of(words).digest

@@ -1,8 +1,9 @@
 """The benchmark's parts at small size: they measure what they say, and a large server stays small."""
 
 import pytest
+from benchmarks.scaling import alone, detection
 
-from fclub.experiments.bench import alone, detection, measure, play_linucb
+from fclub.experiments.bench import measure, play_linucb
 from fclub.experiments.study.study import describe_machine
 
 
@@ -22,7 +23,7 @@ def test_machine_is_described() -> None:
 
 @pytest.mark.slow
 def test_large_server_is_small() -> None:
-    """100,000 users take at most 1.5 × statistics and graph; `fclub bench` times them."""
+    """100,000 users take at most 1.5 × statistics and graph; `benchmarks/scaling.py` times them."""
     measured = alone(detection, 100_000)
     assert measured["peak_over_kept"] <= 1.5
     assert 4 <= measured["clusters"] < 100

@@ -1,9 +1,7 @@
 """Releases in units of their own noise."""
 
-import numpy as np
-
 from fclub.core.types import Matrix, Vector
-from fclub.privacy.sensitivity import Domain, noised_entries, noised_variances
+from fclub.privacy.sensitivity import Domain, noised_entries, released_std
 
 
 def whiten(gram: Matrix, moment: Vector, domain: Domain, std: float = 1.0) -> Vector:
@@ -11,6 +9,6 @@ def whiten(gram: Matrix, moment: Vector, domain: Domain, std: float = 1.0) -> Ve
 
     The Euclidean distance between two whitened releases is what an observer can tell them apart by.
     """
-    variances = noised_variances(domain, moment.shape[-1], std)
-    white: Vector = noised_entries(gram, moment, domain) / np.sqrt(variances)
+    deviations = released_std(domain, moment.shape[-1], std)
+    white: Vector = noised_entries(gram, moment, domain) / deviations[deviations > 0.0]
     return white

@@ -18,7 +18,7 @@ from fclub.core.paper.ucb import make_rules, ridge_bounds
 from fclub.core.statistics import Packed, Statistics
 from fclub.privacy.noise import NoNoise
 from fclub.protocol.exchanges import clusters as m
-from fclub.protocol.exchanges.clusters import ClusterGlobal, ClusterLocal, NoAccounts
+from fclub.protocol.exchanges.clusters import Accounts, ClusterGlobal, ClusterLocal
 from fclub.protocol.learners.edges import EdgeDeletion, Edges, OneCluster
 from fclub.protocol.link import Communications, InProcessLink
 from fclub.protocol.messages import Decoder, Message, PhaseStart, read_count, write_id, write_statistics
@@ -77,7 +77,7 @@ def federation(
     for s in range(servers):
         detector = EdgeDeletion(UserGraph(users, rng), 0.5, 1.0) if users else OneCluster()
         learner = Edges(Packed.zeros(users, DIM), rules, bounds.depth, detector)
-        exchange = ClusterLocal(learner, rules, NoNoise(), NoAccounts(), link.uplink(s))
+        exchange = ClusterLocal(learner, rules, NoNoise(), Accounts(), link.uplink(s))
         locals_.append(LocalServer(learner, exchange))
     hub = GlobalServer(ClusterGlobal(DIM, list(range(servers)), rules, 2.0, link))
     link.connect(hub, dict(enumerate(locals_)))

@@ -12,7 +12,7 @@ from fclub.errors import InvalidMessage, PrivacyError
 from fclub.privacy.ledger import Ledger
 from fclub.privacy.levels import CDP
 from fclub.protocol.exchanges import clusters as m
-from fclub.protocol.exchanges.clusters import NoAccounts, TreeAccounts
+from fclub.protocol.exchanges.clusters import Accounts, TreeAccounts
 from fclub.protocol.messages import PhaseStart
 
 SMALL = {"users": 6, "clusters": 2, "servers": 2, "dim": 3, "items": 4, "placement": "spread"}
@@ -58,7 +58,7 @@ def test_what_was_never_reported_cannot_be_uploaded() -> None:
 
 
 def test_exact_statistics_are_not_charged() -> None:
-    books = NoAccounts()
+    books = Accounts()
     assert books.admits(1)
     books.report(1, 0, 10)
     books.upload(1, 0, 5)

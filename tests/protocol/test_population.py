@@ -219,7 +219,6 @@ def test_what_is_shown_of_a_population() -> None:
     used, plan = local.status().used, hub(running).plan
     assert running.hub.used_by(0) == used == running.hub.phase
     assert running.hub.paid_by(0) == used / plan.releases
-    assert running.hub.limit(3) is None
     assert set(local.status().streams) == {"1"}
     assert local.due() is None
     assert local.due(Moment(1e9, 0.0)) is None, "the simulation's clock is its own"

@@ -16,7 +16,7 @@ from fclub.policies.federated.families import FederatedPolicy
 from fclub.policies.registry import POLICIES
 from fclub.privacy.noise import NoNoise, SeededNoise
 from fclub.protocol.exchanges import clusters as m
-from fclub.protocol.exchanges.clusters import ClusterGlobal, ClusterLocal, NoAccounts
+from fclub.protocol.exchanges.clusters import Accounts, ClusterGlobal, ClusterLocal
 from fclub.protocol.learners.edges import Edges, OneCluster
 from fclub.protocol.link import Communications, InProcessLink
 from fclub.protocol.messages import (
@@ -185,7 +185,7 @@ def make_pair(
     noise = SeededNoise(np.random.default_rng(0)) if private else NoNoise()
     rules, link = make_rules(2, protocol, bounds), link or InProcessLink(m.decode)
     learner = Edges(Packed.zeros(2, 2), rules, bounds.depth, OneCluster())
-    local = LocalServer(learner, ClusterLocal(learner, rules, noise, NoAccounts(), link.uplink(0)))
+    local = LocalServer(learner, ClusterLocal(learner, rules, noise, Accounts(), link.uplink(0)))
     hub = GlobalServer(ClusterGlobal(2, [0], rules, 2.0, link))
     link.connect(hub, {0: local})
     return local, hub

@@ -87,7 +87,6 @@ def test_two_kinds_of_users_are_found_by_all_servers() -> None:
     assert hub.paid_by(0) == 1.0
     assert not hub.missing
     assert hub.next_phase is None
-    hub.limit(5)
 
 
 def test_a_server_alone_finds_them_as_well() -> None:

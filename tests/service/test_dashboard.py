@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,28 +15,24 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.parts import edges, is_a, merger
+from tests.parts import edges, merger
 from tests.protocol.told import ids_of
 
 from fclub.core.paper.federation import GlobalClusters
-from fclub.core.paper.ucb import events_limit
 from fclub.core.statistics import Statistics
 from fclub.environments.synthetic import Synthetic
 from fclub.environments.world import HALF
 from fclub.parameters import Parameter
-from fclub.policies.registry import make_policy
 from fclub.privacy.noise import DiscreteNoise
 from fclub.privacy.plan import make_plan
-from fclub.protocol.rows.paper import PaperFamily
 from fclub.service.dashboard.recorder import Samples, compare
 from fclub.service.dashboard.views import GlobalView, LocalView
 from fclub.service.fleet import Server
 from fclub.service.http.pages import TYPES, read_files
 from fclub.service.monitoring import Monitor
-from fclub.service.nodes.parts import family_of
 from fclub.service.serve import local_app
 from fclub.service.settings import Model
-from fclub.visitors import Earnings, RandomChoice, Rival
+from fclub.visitors import Earnings, make_rivals
 
 from .conftest import ADMIN_TOKEN, DIM, HEADERS, TOKEN, local_settings, serving, visit
 from .federation import Pump, name_of
@@ -130,7 +127,6 @@ def test_the_global_view_counts_what_was_exchanged(pump: Pump) -> None:
         )
         assert server["uploads"] == sent > 0
     assert sum(server["downloads"] for server in state["servers"]) == sample["downloads"]
-    assert sample["total"] <= sample["limit"]
     assert len(state["members"]) == sum(len(ids_of(n.server)) for n in pump.locals.values())
     assert sum(server["released"] for server in state["servers"]) == sample["reported"]
     assert view.changes() == []
@@ -188,7 +184,6 @@ def test_plus_servers_are_shown_in_the_same_words(tmp_path: Path, name: str) -> 
     hub, node = GlobalView(pump.hub, pump.model), pump.locals["s0"]
     state, local = hub.state(), LocalView(node, pump.model, Monitor("local")).state()
     assert state["phase"] is None
-    assert "limit" not in hub.sample()
     assert len(state["members"]) > 0
     assert sum(one["own"] for one in local["clusters"]) == node.feedbacks
     if name == "fclub-plus":
@@ -251,11 +246,6 @@ def test_pages_and_answers_number_clusters_alike(tmp_path: Path) -> None:
         assert local["clusters"][0]["users"] == len(node.users.rows)
     assert GlobalView(pump.hub, pump.model).changes() == [], "nothing is merged"
     pump.close()
-
-
-def test_without_delay_the_limit_is_everything() -> None:
-    rules = is_a(PaperFamily, family_of(Model(policy="fclub", dim=3))).rules
-    assert events_limit(rules, 3, 100, 4, 5) == 400.0
 
 
 def first_events(client: httpx.Client, number: int) -> list[tuple[str, Any]]:
@@ -346,16 +336,15 @@ def test_an_open_page_does_not_keep_a_server_from_stopping(tmp_path: Path) -> No
 def test_rivals_meet_the_same_visits() -> None:
     """A rival with the same policy earns the same, visit by visit; chance earns less in the end."""
 
-    def rival(name: str) -> Rival:
+    def twin() -> Synthetic:
         world = Synthetic(users=6, servers=2, dim=5)
         world.start(3)
-        if name == "random":
-            return Rival(name, world, RandomChoice(np.random.default_rng(0)))
-        policy = make_policy("linucb")
-        policy.start(world.problem, world.server_of)
-        return Rival(name, world, policy)
+        return world
 
-    rivals, tally = [rival("one"), rival("other"), rival("random")], Earnings("one")
+    linucb, chance = make_rivals(twin, seed=0)
+    same, _ = make_rivals(twin, seed=1)
+    rivals = [replace(linucb, name="one"), replace(same, name="other"), chance]
+    tally = Earnings("one")
     for _ in range(400):
         tally.add({one.name: one.visit() for one in rivals})
     assert tally.policies["one"] == tally.policies["other"] == tally.earned

@@ -23,7 +23,7 @@ from fclub.service.link.channel import GLOBAL
 from fclub.service.link.nats_wire import Broker, NatsWire
 from fclub.service.monitoring import ClockWatch, Monitor
 from fclub.service.nodes.global_node import QUARANTINE_AFTER, UNHEARD_SECONDS, Membership
-from fclub.service.nodes.handshake import AGREED
+from fclub.service.nodes.handshake import AGREED, REFUSED
 from fclub.service.settings import Model
 from fclub.service.store.store import Disk, Store
 
@@ -51,9 +51,9 @@ def test_both_ends_know_of_a_quarantine_and_of_its_end(pump: Pump) -> None:
     told = [frame for peer, frame in pump.commit(pump.hub) if peer == "s0"]
     assert len(told) == 1, "not once for every frame"
     victim.receive(GLOBAL, told[0])
-    health = victim.sessions.handshake.shown.health
-    assert health["status"] == "degraded"
-    assert "quarantine" in health["reason"]
+    shown = victim.sessions.handshake.shown
+    assert shown.state == REFUSED
+    assert "quarantine" in str(shown.reason)
     assert "quarantine" in local_notes(victim, {})[0]["text"]
     assert any("quarantine" in note["text"] for note in global_notes(pump.hub))
     pump.hub.members.release("s0")

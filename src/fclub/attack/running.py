@@ -155,7 +155,6 @@ class Running:
         return node
 
     def _stop(self, node: LocalNode | GlobalNode) -> None:
-        """The process of this node ends."""
         node.store.close()
 
     def visit(self, user: str, x: Vector, reward: float | None) -> None:

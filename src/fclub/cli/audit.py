@@ -1,4 +1,4 @@
-"""`fclub audit`: attack running servers or a mechanism; exit 1 when one leaks more than it claims."""
+"""`fclub audit`: attack running servers; exit 1 when one leaks more than it claims."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from fclub.attack.search import HISTORIES, Searched, search_all
 from fclub.cli.main import EXIT_FAILURE
 from fclub.cli.screen import screen
 from fclub.errors import UnknownName
-from fclub.privacy.audit import CANARIES, Finding, audit
-from fclub.privacy.targets import SENDERS, make_target
+from fclub.privacy.audit import Finding
 
 app = typer.Typer(add_completion=False)
 
@@ -156,79 +155,27 @@ def _print_failure(console: Console, where: str, finding: Finding) -> None:
     console.print(f"[bold red]FAILS[/] {text}", highlight=False, soft_wrap=True)
 
 
-def _mechanism(target: str, budgets: Budgets, trials: int, as_json: bool) -> int:
-    """Attack one mechanism; returns how many tests failed."""
-    results: list[tuple[tuple[float, float], list[Finding]]] = []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"attacking {target}", total=len(budgets) * len(CANARIES))
-        for budget in budgets:
-            attacked = make_target(target, *budget)
-            findings = audit(attacked, trials, progress=lambda done: progress.advance(task, done))
-            results.append((budget, findings))
-    leaks = sum(not finding.passed for _, findings in results for finding in findings)
-    if as_json:
-        rows = [_as_dict(*budget, finding) for budget, findings in results for finding in findings]
-        typer.echo(json.dumps({"target": target, "trials": trials, "leaks": leaks, "findings": rows}))
-    else:
-        _print_mechanism(target, results, leaks)
-    return leaks
-
-
-def _print_mechanism(
-    target: str, results: list[tuple[tuple[float, float], list[Finding]]], leaks: int
-) -> None:
-    """One row per budget and test, one column per canary."""
-    table = Table("ε, δ", "test", *CANARIES, "must lie in")
-    for (epsilon, delta), findings in results:
-        for test in dict.fromkeys(finding.test for finding in findings):
-            row = {finding.canary: finding for finding in findings if finding.test == test}
-            limits = next(iter(row.values())).interval
-            cells = [_cell(row.get(canary)) for canary in CANARIES]
-            table.add_row(
-                f"{epsilon:g}, {delta:g}", test, *cells, f"{limits.low:.4g} … {limits.high:.4g}"
-            )
-    console = screen()
-    console.print(table)
-    outcome = f"{leaks} tests failed: it does not keep its claim" if leaks else "no leakage found"
-    console.print(f"{target}: {outcome}")
-
-
-def _cell(finding: Finding | None) -> str:
-    if finding is None:
-        return ""
-    value = f"{finding.interval.value:.4g}"
-    return f"{value} [green]ok[/]" if finding.passed else f"{value} [bold red]FAILS[/]"
-
-
 @app.command("audit", epilog="Example: fclub audit --policy cdp-homo --epsilon 1")
 def audit_command(
     everything: bool = typer.Option(
         False,
         "--all",
-        help="Attack all live policies, units and levels (the default without --policy and --target).",
+        help="Attack all live policies, units and levels (the default without --policy).",
     ),
     policy: str | None = typer.Option(None, help="Only running servers of this policy."),
-    target: str | None = typer.Option(None, help=f"A mechanism instead: {', '.join(SENDERS)}."),
     epsilon: float | None = typer.Option(None, help="Claimed ε; two budgets are tried without it."),
     delta: float = typer.Option(1e-5, help="Claimed δ."),
-    numbers: int = typer.Option(
-        NUMBERS, min=100, help="Noised numbers of each neighbour, of running servers."
-    ),
+    numbers: int = typer.Option(NUMBERS, min=100, help="Noised numbers of each neighbour."),
     histories: int = typer.Option(HISTORIES, min=0, help="Generated histories, over all promises."),
     long: float | None = typer.Option(None, help="Only generate histories, for so many seconds."),
-    trials: int = typer.Option(3000, help="Releases of each neighbour, with --target."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """Run servers on neighbouring data, read what they send, and try to tell the neighbours apart."""
-    if target is not None and (everything or policy is not None or long is not None):
-        raise typer.BadParameter("--target excludes --all, --policy and --long")
     budgets: Budgets = BUDGETS if epsilon is None else ((epsilon, delta),)
     chosen = None if everything else policy
     if long is not None:
         leaks = _long(chosen, budgets, long, as_json)
-    elif target is None:
-        leaks = _live(chosen, budgets, numbers, histories, as_json)
     else:
-        leaks = _mechanism(target, budgets, trials, as_json)
+        leaks = _live(chosen, budgets, numbers, histories, as_json)
     if leaks:
         raise typer.Exit(EXIT_FAILURE)

@@ -17,13 +17,11 @@ from fclub.parameters import check_value
 from fclub.privacy.calibration import STRICT_DELTA, epsilon_of
 from fclub.privacy.events import dp_events
 from fclub.privacy.ledger import Ledger, read_ledger
-from fclub.privacy.levels import EVENT, LEVELS, USER, Level
-from fclub.privacy.mechanisms import plan_stream
+from fclub.privacy.levels import EVENT, USER
 from fclub.privacy.plan import Plan
-from fclub.privacy.sensitivity import CENTRE, Domain
 from fclub.protocol.interfaces.family import Shape
 from fclub.protocol.rows.population import PopulationFamily
-from fclub.protocol.rows.private import PrivatePlusConstants
+from fclub.protocol.rows.private import PrivatePlusConstants, StreamFamily
 from fclub.service.store.books import read_books
 from fclub.service.store.store import is_store
 
@@ -89,11 +87,6 @@ def _spent(path: Path, delta: float | None) -> dict[str, object]:
     }
 
 
-def _explain(level: Level) -> str:
-    forbids = ", ".join(sorted(level.forbids)) or "nothing"
-    return f"protects {level.protects}\ngiven {level.given}\nfor {level.qualifies}\nrefuses {forbids}"
-
-
 def _slots(epsilon: float, delta: float, dim: int, visits: float) -> dict[str, object]:
     """What one server releases in the slots of a plan for so many visits, with noise of its own."""
     constants = PrivatePlusConstants(epsilon=epsilon, delta=delta, visits=visits)
@@ -123,13 +116,13 @@ def _release(plan: Plan, slot: int) -> dict[str, object]:
     }
 
 
-def _stream(
-    epsilon: float, delta: float, domain: Domain, dim: int, mechanism: str, first: int, ratio: float
-) -> dict[str, object]:
-    plan = plan_stream(epsilon, delta, domain, dim, mechanism, first, ratio)
+def _stream(epsilon: float, delta: float, dim: int, constant: float | None) -> dict[str, object]:
+    """What the stream of one user releases."""
+    constants = PrivatePlusConstants(epsilon=epsilon, delta=delta, unit="event")
+    plan = StreamFamily(constants, Shape(dim, clusters=1, constant=constant)).plan
     return {
         "unit": EVENT,
-        "mechanism": mechanism,
+        "mechanism": plan.mechanism.name,
         "budget": [epsilon, delta],
         "mu": plan.mu,
         "epsilon_at_1e-5": epsilon_of(plan.mu, STRICT_DELTA, plan.distance),
@@ -139,9 +132,6 @@ def _stream(
         "std": plan.mechanism.std,
         "last_std": plan.last_std,
     }
-
-
-OF_STREAMS = "Unit event: "
 
 
 @app.command("privacy", epilog=EXAMPLES)
@@ -155,23 +145,16 @@ def privacy(
     ),
     dim: int = typer.Option(10, help="Length of the features."),
     visits: float = typer.Option(75.0, help="Unit user: visits of a user that a plan is for."),
-    mechanism: str = typer.Option("increments", help=OF_STREAMS + "increments or tree."),
     constant: float | None = typer.Option(
         None,
-        help=OF_STREAMS + "value of the last feature if all items share it; rewards are then centred.",
+        help="Unit event: value of the last feature if all items share it; rewards are then centred.",
     ),
-    relief: float = typer.Option(
-        2.0, help=OF_STREAMS + "how much more noise the constant's own entries get."
-    ),
-    first: int = typer.Option(16, help=OF_STREAMS + "observations before the first release."),
-    ratio: float = typer.Option(2.0, help=OF_STREAMS + "growth of the count from release to release."),
     ledger: Annotated[
         Path | None, typer.Option(help="A ledger file or a local server's store.")
     ] = None,
     events: bool = typer.Option(
         False, "--events", help="With --ledger: print the ledger as events of dp-accounting, in JSON."
     ),
-    levels: bool = typer.Option(False, "--levels", help="Explain the guarantee levels."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """Noise for a budget, or the budget that a ledger has spent."""
@@ -180,18 +163,13 @@ def privacy(
         check_value(f"--{name}", value, kind)
     if events and ledger is None:
         raise typer.BadParameter("--events needs --ledger")
-    if levels:
-        _show({level.name: _explain(level) for level in LEVELS.values()}, as_json)
-    elif ledger is not None and events:
+    if ledger is not None and events:
         _show(_events(ledger), True)
     elif ledger is not None:
         _show(_spent(ledger, delta), as_json)
     elif unit == USER:
         _show(_slots(epsilon, at, dim, visits), as_json)
     elif unit == EVENT:
-        domain = Domain()
-        if constant is not None:
-            domain = Domain(1.0, -CENTRE, 1.0 - CENTRE, constant, relief)
-        _show(_stream(epsilon, at, domain, dim, mechanism, first, ratio), as_json)
+        _show(_stream(epsilon, at, dim, constant), as_json)
     else:
         raise UnknownName("unit", unit, [EVENT, USER])

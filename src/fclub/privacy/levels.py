@@ -37,7 +37,6 @@ class Level:
     name: str
     protects: str
     given: str
-    qualifies: str
     forbids: frozenset[Flag]
 
     def check(self, flags: frozenset[Flag]) -> None:
@@ -53,8 +52,6 @@ CDP = Level(
     "others compute from them",
     given="the partition, the release times and all other observations, taken as fixed (the paper's "
     "Definition 1, a fixed sequence)",
-    qualifies="unit event only: cdp-fclub-plus, cdp-homo; of cdp-fclub-dc only the numbers of reports, "
-    "not its uploads, whose times follow from their noise",
     forbids=frozenset(),
 )
 TRANSCRIPT = Level(
@@ -62,9 +59,6 @@ TRANSCRIPT = Level(
     protects="the whole transcript: values, cluster ids, release times, merges and plans together",
     given="unit user: the data of all other users, taken as fixed; unit event: all other observations, "
     "taken as fixed",
-    qualifies="unit user (cdp-fclub-plus): sums by type over whole users, in slots fixed in advance; "
-    "unit event (cdp-fclub-plus, cdp-homo): one stream per user or per server, a count schedule, and "
-    "clusters found from released statistics only",
     forbids=frozenset({Flag.RAW_TRIGGER, Flag.RAW_PARTITION}),
 )
 INTERACTIVE = Level(
@@ -72,9 +66,6 @@ INTERACTIVE = Level(
     protects="the whole transcript, in the real interaction: later choices and rewards may react to it",
     given="arrivals and items on offer, but not what is shown and answered: neighbours are two worlds "
     "that differ, with unit user, in all data of one user, and with unit event in one round",
-    qualifies="as transcript, and with unit user (cdp-fclub-plus) each user is served from its own "
-    "data and released values only; with unit event (cdp-homo) every round whose data will be released "
-    "is served from released statistics only",
     forbids=frozenset({Flag.RAW_TRIGGER, Flag.RAW_PARTITION, Flag.RAW_CHOICES}),
 )
 
@@ -93,7 +84,6 @@ def check_pair(unit: str, level: str) -> None:
 
 
 def level_named(name: str) -> Level:
-    """The level of that name."""
     if name not in LEVELS:
         raise UnknownName("guarantee level", name, LEVELS)
     return LEVELS[name]

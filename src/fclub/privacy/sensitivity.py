@@ -191,13 +191,6 @@ def noised_entries(gram: Floats, moment: Floats, domain: Domain) -> Floats:
     return released_entries(gram, moment)[..., noised]
 
 
-def noised_variances(domain: Domain, dim: int, std: float) -> Vector:
-    """Variances of these entries where the base deviation is `std`."""
-    deviations = released_std(domain, dim, std)
-    variances: Vector = deviations[deviations > 0.0] ** 2
-    return variances
-
-
 def variances_by_entry(domain: Domain, dim: int) -> Matrix:
     """Of the noise in Gram matrix and moment, (d+1)×(d+1), where the stated variance is 1."""
     variances: Matrix = entry_std(domain, dim, 1.0) ** 2 * (1.0 + np.eye(dim + 1))

@@ -250,9 +250,6 @@ class GlobalServer:
     def used_by(self, server: int) -> int:
         return self.exchange.account(server).used
 
-    def limit(self, clusters: int) -> float | None:
-        return self.exchange.limit(clusters)
-
     def begin_phase(self, phase: int) -> None:
         self.exchange.begin_phase(phase)
 

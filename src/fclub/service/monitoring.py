@@ -3,20 +3,19 @@
 Numbers that every request changes are plain ones, made into Prometheus metrics when somebody asks: a
 metric of the Prometheus client takes a lock at every step; a request has several, and one thread.
 
-The feed is the seam for a dashboard: `events()` yields what happened, `Monitor.recent` what happened
-lately; the numbers come from the nodes when they are asked for.
+`Monitor.recent` is what happened lately, for the dashboard; its numbers come from the nodes when they
+are asked for.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import sys
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import accumulate
 from math import inf
@@ -170,7 +169,6 @@ class Monitor:
         self._begun = clock()
         self.registry = CollectorRegistry()
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
-        self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
         self.traffic = Traffic()
         self.registry.register(self.traffic)
         self.resends = self._counter("fclub_link_resent_frames_total", "Frames sent again.", "peer")
@@ -218,8 +216,6 @@ class Monitor:
         """Something worth a line in the log and a place in the feed."""
         entry = {"at": time.time(), "event": kind, **facts}
         self.recent.append(entry)
-        for queue in self._listeners:
-            queue.put_nowait(entry)
         log.log(level, kind, extra={"facts": facts})
 
     def fault(self, error: Exception) -> None:
@@ -227,16 +223,6 @@ class Monitor:
         last = extract_tb(error.__traceback__)[-1]
         place = f"{Path(last.filename).name}:{last.lineno}"
         self.event("a request has failed", logging.ERROR, error=type(error).__name__, place=place)
-
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """Events from now on."""
-        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._listeners.add(queue)
-        try:
-            while True:
-                yield await queue.get()
-        finally:
-            self._listeners.discard(queue)
 
     def resent(self, peer: str, frames: int) -> None:
         self.resends.labels(peer).inc(frames)

@@ -163,7 +163,6 @@ async def _embedded(
 
 
 def global_app(settings: GlobalSettings) -> Application:
-    """The application of the global server."""
     if not settings.nats.url:
         raise InvalidSetting("nats.url: the global server needs a broker")
     check_start(settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, log, log2, sqrt
+from math import ceil, log, log2, sqrt
 from typing import NamedTuple
 
 from fclub.config import Privacy, Protocol, require
@@ -134,24 +134,3 @@ def delay_factor(sharing: int, upload_ratio: float, download_ratio: float) -> fl
     """Γ = √(D(1 + (L′−1)(U−1)) + U − 1), the price of delayed communication."""
     U, D = upload_ratio, download_ratio
     return sqrt(D * (1.0 + (sharing - 1) * (U - 1.0)) + U - 1.0)
-
-
-def events_bound(logdet_growth: float, upload_ratio: float, download_ratio: float) -> float:
-    """Most uploads and downloads of a local cluster while its log det grows by `logdet_growth`."""
-    step = log(min(upload_ratio, download_ratio))
-    return logdet_growth / step if step > 0 else inf
-
-
-def events_limit(rules: Rules, dim: int, observations: int, clusters: int, phases: int) -> float:
-    """Most uploads and downloads that `clusters` local clusters can have had in `phases` phases.
-
-    An upload multiplies det S by more than U, a download by more than D, and within a phase log det S
-    grows by at most d·log(ρ_max/ρ_min + T/(dρ_min)). Whatever happens, an observation causes at most
-    one upload and one download for every other local cluster: the smaller of both limits counts.
-    """
-    at_once = float(observations * clusters)
-    if min(rules.log_upload, rules.log_download) <= 0.0:
-        return at_once
-    growth = dim * log(rules.rho_max / rules.rho_min + observations / (dim * rules.rho_min))
-    steps = 1.0 / rules.log_upload + 1.0 / rules.log_download
-    return min(at_once, clusters * max(phases, 1) * growth * steps)

@@ -291,8 +291,3 @@ def write_variational(beliefs: Beliefs, model: TypeModel, paying: Floats) -> Non
         some |= paying[k] > 0.0
     if not some:
         model.weights[0, types] = 0.0
-
-
-def prior_in(beliefs: Beliefs) -> Prior:
-    """Of a centre, as a server believes."""
-    return make_prior(beliefs.mean, beliefs.covariance, float(beliefs.scalars[LOG_WITHIN]))

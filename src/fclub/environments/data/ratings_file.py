@@ -1,7 +1,5 @@
 """Ratings files of any common layout, read line by line so that a fault can be named.
 
-Large files are tried by `read_plain` first, which is much faster and gives the same, or gives up.
-
 Understood: CSV, semicolon- and tab-separated text, with a header or as user, item, rating without one
 (MovieLens-100k, -1M, MovieTweetings), JSON lines (Yelp), Parquet where pandas can read it, and data
 frames. Where there are no ratings (Delicious), each line says that a user chose an item, and counts 1.
@@ -16,13 +14,12 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from fclub.core.types import Floats, Indices
-from fclub.environments.data.plain_text import LARGE, Layout, read_plain
 from fclub.errors import ExtraMissing, InvalidFile, InvalidInput, InvalidRatings
 from fclub.extras import need
 
@@ -197,6 +194,15 @@ def _is_number(text: str) -> bool:
         return False
 
 
+class Layout(NamedTuple):
+    """Lines of so many `fields` after `header` lines; `places` are those of user, item and rating."""
+
+    separator: str
+    header: int
+    fields: int
+    places: tuple[int, int, int]
+
+
 def _layout(path: Path, first: str, rated: bool) -> Layout:
     """Judged by line 1."""
     separator = next((s for s in SEPARATORS if s in first), None)
@@ -244,10 +250,6 @@ def _read_text(path: Path, rated: bool) -> _Read:
     if first is None:
         raise InvalidRatings(path, 1, "the file is empty")
     layout = _layout(path, first[1], rated)
-    if path.stat().st_size >= LARGE and rated:
-        plain = read_plain(path, layout)
-        if plain is not None:
-            return _Read(path, 1 + layout.header, plain[:2], plain.values)
     return _read_lines(path, 1 + layout.header, _separated(layout))
 
 

@@ -83,7 +83,6 @@ def cell_of(trace: Trace) -> Cell:
 
 
 def _joined(one: Cell, two: Cell) -> Cell:
-    """Both cells' seeds."""
     n, m = len(one.regret), len(two.regret)
 
     def mean(first: float, second: float) -> float:

@@ -118,7 +118,6 @@ class Measured:
 
 
 def measure(panel: Panel, traces: dict[str, list[Trace]]) -> Measured:
-    """All curves of the panel."""
     return Measured(
         panel,
         {label: curves_of(runs) for label, runs in traces.items()},

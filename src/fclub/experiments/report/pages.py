@@ -62,7 +62,6 @@ class Section:
 
 
 def render(study: Study, sections: list[Section]) -> str:
-    """The whole page."""
     from plotly.offline import get_plotlyjs
 
     claims = [claim for section in sections for claim in section.claims]

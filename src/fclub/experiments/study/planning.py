@@ -44,13 +44,11 @@ class Expectation:
 
 
 def dates(plan: Plan) -> list[datetime]:
-    """When the slots are due."""
     start = datetime.fromtimestamp(plan.start, UTC)
     return [start + timedelta(seconds=seconds) for seconds in plan.times]
 
 
 def trial_users(users: int, visits: float) -> int:
-    """Users of a trial."""
     return max(1, min(users, int(MOST_VISITS / visits)))
 
 
@@ -60,7 +58,6 @@ def sizes(users: int, servers: int) -> list[int]:
 
 
 def total_visits(plan: Plan, visits: float, servers: int, seeds: int) -> int:
-    """Visits of all trials of `expect`."""
     tried = (trial_users(users, visits) for users in sizes(plan.users, servers))
     return sum(int(users * visits) * seeds * (len(ALONE) + 1) for users in tried)
 

@@ -75,7 +75,6 @@ class Study(msgspec.Struct):
         self.left_out = [name for name in self.left_out if name != figure.name]
 
     def sit(self, command: str, machine: dict[str, str | int]) -> None:
-        """Begin another sitting."""
         self.sittings += 1
         if command not in self.commands:
             self.commands.append(command)

@@ -27,7 +27,6 @@ class IndependentPolicy(KernelPolicy[Independent]):
     exploration: Exploration = 1.0
 
     def _groups(self, server_of: Indices) -> Indices:
-        """The model of every user."""
         return np.arange(len(server_of))
 
     def _begin(self, problem: Problem, server_of: Indices, seed: SeedSequence) -> Independent:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import isnan, log2, sqrt
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,7 +30,7 @@ from fclub.core.paper.federation import (
     renew_buffer,
     take_download,
 )
-from fclub.core.paper.ucb import Rules, events_limit
+from fclub.core.paper.ucb import Rules
 from fclub.core.statistics import (
     Packed,
     Statistics,
@@ -169,11 +169,15 @@ def check_report(
             raise InvalidMessage("reported statistics are indefinite")
 
 
-class Accounts(Protocol):
-    """Enters what leaves before the link gets it. A stream is a cluster since its report."""
+class Accounts:
+    """Enters what leaves before the link gets it. A stream is a cluster since its report.
+
+    These charge nothing: the release of exact statistics has no finite price.
+    """
 
     def admits(self, phase: int) -> bool:
         """Whether a report may leave in this phase."""
+        return True
 
     def report(self, phase: int, cluster: int, observations: int) -> None:
         """A cluster is about to be reported, with all observations of its users."""
@@ -189,27 +193,6 @@ class Accounts(Protocol):
 
     def streams(self, phase: int) -> dict[str, Stream]:
         """The streams of the clusters that were reported in that phase."""
-
-
-class NoAccounts:
-    """For exact statistics, whose release has no finite price."""
-
-    def admits(self, phase: int) -> bool:
-        return True
-
-    def report(self, phase: int, cluster: int, observations: int) -> None:
-        """Nothing is charged."""
-
-    def upload(self, phase: int, cluster: int, observations: int) -> None:
-        """Nothing is charged."""
-
-    def lose(self, phases: range) -> None:
-        """Nothing is charged."""
-
-    def catch_up(self, phase: int, cluster: int, releases: int, observations: int) -> None:
-        """Nothing is charged."""
-
-    def streams(self, phase: int) -> dict[str, Stream]:
         return {}
 
 
@@ -218,7 +201,7 @@ def phase_tree(uploads: int, std: float, dim: int) -> WholeTree:
     return WholeTree(uploads + 1, std, len(noised_places(Domain(), dim)[0]))
 
 
-class TreeAccounts:
+class TreeAccounts(Accounts):
     """The printed mechanism: one tree per reported cluster, paid in full with the report.
 
     A report releases all data again, so a phase is an epoch, and phases add up; clusters of a phase
@@ -639,10 +622,6 @@ class ClusterGlobal:
         rows = zip(self.members, self.released, strict=True)
         released = sum(st.count for (owner, _), st in rows if owner == server)
         return Account(released, float(self.phase if released else 0), self.heard.get(server, 0))
-
-    def limit(self, clusters: int) -> float:
-        reported = self.status().reported
-        return events_limit(self.rules, self.dim, reported, clusters, self.phase)
 
     def overview(self) -> list[GlobalOverview]:
         return global_overview(self.members, self.clusters.group, self.clusters.counts)

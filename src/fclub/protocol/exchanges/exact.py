@@ -207,9 +207,6 @@ class ExactGlobal(GatheringGlobal):
         """Nothing is claimed, and nothing is paid."""
         return Account(self.known[server][1] if server in self.known else 0, 0.0)
 
-    def limit(self, clusters: int) -> None:
-        """Count schedules limit how often servers contribute, and nothing else does."""
-
     def overview(self) -> list[GlobalOverview]:
         members = [(server, EVERYBODY) for server in sorted(self.known)]
         return [GlobalOverview(self.status().reported, members)] if members else []

@@ -428,9 +428,6 @@ class RoundsGlobal:
         released = sum(round(float(known[number].sums.scalars[VISITS])) for number in numbers)
         return Account(released, float(released > 0))
 
-    def limit(self, clusters: int) -> None:
-        """Nothing limits how often servers report."""
-
     def overview(self) -> list[GlobalOverview]:
         """All types, once somebody has told of users, and the servers that know them."""
         visits = self.splitter.total.sums.visits

@@ -565,9 +565,6 @@ class SlotsGlobal:
         """Slots are paid one by one."""
         return Account(0, self.slot / self.plan.releases, self.used.get(server, 0))
 
-    def limit(self, clusters: int) -> None:
-        """The slots are limit enough."""
-
     def overview(self) -> list[GlobalOverview]:
         members = [(server, POPULATION) for server in self.servers]
         return [GlobalOverview(0, members, POPULATION)] if self.transcript.releases else []

@@ -291,9 +291,6 @@ class StreamGlobal(GatheringGlobal):
         """In the present session."""
         return self.known[server].statistics.count if server in self.known else 0
 
-    def limit(self, clusters: int) -> None:
-        """Count schedules limit how often servers report, and nothing else does."""
-
     def overview(self) -> list[GlobalOverview]:
         members = [(server, self.cluster[server]) for server in self.known]
         return [GlobalOverview(self.status().reported, members)] if members else []

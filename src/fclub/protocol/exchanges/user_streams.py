@@ -399,9 +399,6 @@ class UserStreamGlobal:
         counts = [known.statistics.count for (owner, _), known in self.known.items() if owner == server]
         return Account(sum(counts), float(sum(counts) > 0))
 
-    def limit(self, clusters: int) -> None:
-        """Nothing limits how often servers report."""
-
     def overview(self) -> list[GlobalOverview]:
         """The streams of each server."""
         members = sorted(self.known)

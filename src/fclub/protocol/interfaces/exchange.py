@@ -170,9 +170,6 @@ class GlobalExchange(Protocol):
 
     def account(self, server: int) -> Account: ...
 
-    def limit(self, clusters: int) -> float | None:
-        """Most uploads and downloads that `clusters` local clusters can have had; None: no limit."""
-
     def overview(self) -> list[GlobalOverview]: ...
 
     def state(self) -> State: ...

@@ -52,7 +52,6 @@ from fclub.protocol.exchanges.clusters import (
     Accounts,
     ClusterGlobal,
     ClusterLocal,
-    NoAccounts,
     PhaseClock,
     TreeAccounts,
     decode,
@@ -209,7 +208,7 @@ class PaperFamily:
 
     def _accounts(self, ledger: Ledger | None, name: str) -> Accounts:
         if ledger is None:
-            return NoAccounts()
+            return Accounts()
         return TreeAccounts(ledger, self.bounds.uploads, self.bounds.noise_std, self.shape.dim, name)
 
 

@@ -129,7 +129,6 @@ class StreamFamily(PlusFamily):
 
     @cached_property
     def limits(self) -> StreamLimits:
-        """What streams may look like."""
         rules, dim = self.type_rules, self.shape.dim
         return StreamLimits(
             prior=np.eye(dim) * dim / rules.prior,

@@ -56,7 +56,6 @@ class LocalView:
             "reward": traffic.rewards,
             "squares": traffic.squares,
             "requests": route.requests,
-            "request_seconds": route.seconds,
             "lag": node.sessions.channel.sent - node.sessions.channel.confirmed,
         }
 
@@ -104,14 +103,13 @@ class LocalView:
 
 
 class GlobalView:
-    """Reads a global node; keeps only the last partition and the largest number of clusters."""
+    """Reads a global node; keeps only the last partition."""
 
     page = "global"
 
     def __init__(self, node: GlobalNode, model: Model) -> None:
         self.node, self.model = node, model
         self._partition = self.partition()
-        self._most = len(self._partition)
 
     def partition(self) -> Partition:
         """Of the clusters that servers find; types are all servers' from the start."""
@@ -126,7 +124,6 @@ class GlobalView:
     def changes(self) -> list[ClusterChange]:
         """What happened to the clusters since the last call."""
         old, self._partition = self._partition, self.partition()
-        self._most = max(self._most, len(self._partition))
         return compare(old, self._partition)
 
     def sample(self) -> Sample:
@@ -135,19 +132,13 @@ class GlobalView:
         return {
             "reported": server.reported,
             "phase": server.phase,
-            "local_clusters": sum(len(group.members) for group in groups),
             "clusters": len(groups),
             "uploads": sent.uploads,
             "downloads": sent.downloads,
             "total": sent.total,
             "messages": sent.messages,
             "bytes": sent.bytes,
-        } | self._limit(sent.phases)
-
-    def _limit(self, exchanged: int) -> Sample:
-        """Uploads and downloads are limited by some families, what is exchanged in phases by none."""
-        events = self.node.server.limit(self._most)
-        return {} if events is None else {"limit": events + exchanged}
+        }
 
     def state(self) -> dict[str, Any]:
         node, server = self.node, self.node.server
@@ -204,7 +195,6 @@ class GlobalView:
             "downloads": sent.downloads,
             "phases": sent.phases,
             "bytes": sent.bytes,
-            "offences": peer.offences,
             "quarantined": peer.quarantined,
             "trouble": self.node.members.troubles().get(name),
         }

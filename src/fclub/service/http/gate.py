@@ -311,7 +311,6 @@ class Gate:
         self._buckets[key] = (level - 1.0, now)
 
     async def body(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> Body:
-        """The decoded body."""
         return decoded(await self.bytes_of(request), decoder)
 
     async def bytes_of(self, request: Request) -> bytearray:

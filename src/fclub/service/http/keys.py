@@ -272,6 +272,5 @@ class Keys:
 
 
 def keys_for(settings: LocalSettings | GlobalSettings) -> Keys:
-    """Those of a server."""
     http = settings.http
     return Keys(KeyFile(keys_of(http.keys or settings.store)), http.simulated)

@@ -169,7 +169,6 @@ class LocalService:
         return results
 
     def _change(self, handle: Callable[[Entry], Result], entry: Entry) -> Result:
-        """Call what changes something."""
         try:
             return handle(entry)
         except FclubError:
@@ -242,7 +241,6 @@ class LocalService:
         return api.UserView(name, cluster, group, count)
 
     async def data(self, request: Request) -> api.UserData:
-        """What is stored of a user."""
         name = _name_in(request)
         await self.runner.commit()
         row = self.node.users.row_of(name)

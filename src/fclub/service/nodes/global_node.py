@@ -571,7 +571,6 @@ class GlobalNode(Node):
 
     @property
     def communications(self) -> Communications:
-        """Communication with all servers together."""
         return sum((peer.communications for peer in self.peers.values()), Communications())
 
     def to_local(self, server: int, message: Message) -> None:

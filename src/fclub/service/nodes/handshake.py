@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fclub.errors import InvalidMessage
 from fclub.service.link.channel import VERSION, Hello, Numbered, Record, Welcome, encode_frame
@@ -21,13 +21,6 @@ class Standing(NamedTuple):
 
     state: str
     reason: str | None = None
-
-    @property
-    def health(self) -> dict[str, Any]:
-        """`degraded` until the session is agreed."""
-        if self.state == AGREED:
-            return {"status": "ok"}
-        return {"status": "degraded", "reason": self.reason}
 
 
 WAITING = Standing(AGREEING, "the global server has not answered yet: nothing is released")

@@ -522,7 +522,6 @@ class UsersByName:
             self.gone = set(range(rows)) - set(self.rows.values())
 
     def row_of(self, user: str) -> int:
-        """The row of a known user."""
         row = self.rows.get(user)
         if row is None:
             raise NotFound(f"there is no user {user!r}")

@@ -227,7 +227,6 @@ def join_cohorts(node: LocalNode, settings: LocalSettings) -> None:
 
 
 def lead_cohorts(node: GlobalNode, settings: GlobalSettings) -> None:
-    """The same at the global server."""
     found = _cohorts(node.family, settings.secure.members)
     if found is not None:
         lead(node, *found)
@@ -294,7 +293,6 @@ def membership_of(settings: GlobalSettings) -> Membership:
 
 
 def global_node(settings: GlobalSettings, clock: Clock = time.time) -> GlobalNode:
-    """The global node on its store."""
     family = family_of(settings.model)
     store = _open(settings.store, "global")
 

@@ -123,12 +123,9 @@ class Books:
 def read_books(path: Path) -> Ledger:
     """The ledger of a local server's store, accounted again; the server may be running."""
     try:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        try:
-            header = connection.execute("SELECT value FROM meta WHERE key = 'ledger'").fetchone()
-            rows = connection.execute("SELECT event FROM ledger ORDER BY entry").fetchall()
-        finally:
-            connection.close()
+        with closing(read_only(path)) as store:
+            header = store.execute("SELECT value FROM meta WHERE key = 'ledger'").fetchone()
+            rows = store.execute("SELECT event FROM ledger ORDER BY entry").fetchall()
     except sqlite3.Error as error:
         raise InvalidFile(f"{path} is not the store of a local server: {error}") from None
     if header is None:

@@ -223,7 +223,6 @@ class ByUser:
         self._left = [entry for entry in self._left if entry[0] != row]
 
     def delete(self, entries: Iterable[tuple[int, bytes]], changes: Changes) -> None:
-        """Delete these decisions of these users."""
         gone = set(entries)
         keys = [(key,) for _, key in gone]
         changes.write_each("DELETE FROM offers WHERE decision = ?", keys)
@@ -355,7 +354,6 @@ class Decisions:
         self._by_user.delete_user(row, changes)
 
     def forget(self, old: list[Old], changes: Changes) -> None:
-        """Drop these decisions."""
         for _, key, *_ in old:
             self._recent.pop(key, None)
         self._by_user.delete([(row, key) for row, key, *_ in old], changes)

@@ -97,7 +97,6 @@ def drop_unfinished(entry: int, changes: Changes) -> None:
 
 
 def read_snapshot(store: Store) -> Kept | None:
-    """The last whole snapshot."""
     row = store.reader.execute("SELECT entry, state FROM snapshot ORDER BY entry DESC").fetchone()
     if row is None:
         return None

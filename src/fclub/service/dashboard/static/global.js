@@ -142,10 +142,7 @@ const budget = (name, share) => [percent(share), meter(share, `${name}: at most 
 const points = (x, y) => samples.filter((one) => one[y] !== undefined).map((one) => [one[x], one[y]]);
 
 function showCommunication({ phase }) {
-  const limit = points("t", "limit");
   const series = [{ name: "messages", points: points("t", phase === null ? "messages" : "total") }];
-  if (limit.length > 0) series.push({ name: "at most", points: limit });
-  document.getElementById("limited").hidden = limit.length === 0;
   chart(document.getElementById("communication"), series, { log: true, time: true, unit: "messages" });
 }
 

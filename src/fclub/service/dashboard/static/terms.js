@@ -22,9 +22,6 @@ const TERMS = {
   lag: "Messages that the server has not confirmed yet. It catches up by itself when it is back.",
   quarantine:
     "After several messages that cannot be true, the global server ignores a server until an admin releases it.",
-  limit:
-    "The most messages that these servers can have exchanged: a server only sends what changes the " +
-    "estimate, and the data can change it only so often.",
 };
 
 export function explainTerms() {
