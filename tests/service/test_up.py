@@ -134,8 +134,10 @@ def test_a_federation_serves_a_catalogue_and_learns_from_a_log(tmp_path: Path) -
             assert shown["item"] == "Alien"
     assert people == 20
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 0
+    assert "share nothing yet" in said
+    assert "--set cdp-fclub-plus.plan=FILE" in said
 
 
 @pytest.mark.slow

@@ -102,14 +102,20 @@ def _wait(fleet: Fleet, console: Console) -> None:
 PLAN = "plan.json"
 
 
+def lacks_plan(model: Model) -> bool:
+    """Does this policy release in slots, of which it has been told none?"""
+    told = dict(FAMILIES[model.policy].defaults) | model.parameters
+    return told.get("plan") == "" and told["unit"] == USER and bool(told["share"])
+
+
 def with_plan(model: Model, home: Path, servers: int, users: int, rate: float, visits: float) -> Model:
     """A plan for so many visits of each user at that rate, written once, where the policy needs one.
 
     One operator runs all servers, on one clock: slots may be seconds apart.
     """
-    told = dict(FAMILIES[model.policy].defaults) | model.parameters
-    if told.get("plan") != "" or told["unit"] != USER:
+    if not lacks_plan(model):
         return model
+    told = dict(FAMILIES[model.policy].defaults) | model.parameters
     path, seconds = home / PLAN, users / rate
     secure = bool(told["secure"]) and servers >= FEWEST
     if not path.exists():
@@ -144,6 +150,11 @@ LEAST_GAP = 12.0
 STARTING = 15.0
 """Seconds that servers need to start; a slot that comes earlier is left out."""
 
+NO_PLAN = (
+    "These servers share nothing yet: {0} releases in the slots of a plan. "
+    "Make one with fclub plan, then start them with --set {0}.plan=FILE."
+)
+
 EXAMPLE = "Example: fclub up --env ratings --set env.path=ratings.csv --servers 3 --visits 1000"
 
 
@@ -166,6 +177,8 @@ def _serve(
         compile_live(model, console)
         with console.status(f"starting {len(fleet.servers)} servers …"):
             stack.enter_context(fleet)
+        if servers > 1 and lacks_plan(model):
+            console.print(NO_PLAN.format(policy), highlight=False)
         _show_pages(fleet, console, browser)
         _wait(fleet, console)
 
