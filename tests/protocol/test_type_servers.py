@@ -56,6 +56,15 @@ def test_the_compiled_loop_equals_the_readable_one(share: bool) -> None:
     assert (trace.communications["phases"][-1] > 0) == share
 
 
+def test_users_who_come_or_are_forgotten_are_of_a_type_that_there_is() -> None:
+    server = servers(unequal())[1]
+    types = server.learner
+    types.grouping = Grouping(0, (3,), (0,))
+    types.forget(0)
+    types.add_user()
+    assert types.people.labels[[0, -1]].tolist() == [3, 3]
+
+
 @pytest.mark.parametrize("share", [True, False])
 def test_a_saved_federation_goes_on_as_if_nothing_had_happened(tmp_path: Any, share: bool) -> None:
     policy = unequal(share=share)

@@ -24,7 +24,7 @@ from fclub.service.serve import local_app
 from fclub.service.settings import Http, LocalSettings, Model
 from fclub.service.store.popular import likes_by_cluster
 
-from .conftest import ADMIN, DIM, TOKEN, local_settings, offer, serving
+from .conftest import ADMIN, DIM, TOKEN, local_settings, offer, serving, wait_for
 
 ITEMS = {one["id"]: one["features"] for one in offer(np.random.default_rng(0), 6)}
 SORTS: dict[str, Any] = {
@@ -97,6 +97,7 @@ def test_a_preview_is_what_is_shown_next_and_changes_nothing(policy: str, tmp_pa
     assert isinstance(runner.node, LocalNode)
     with serving(app) as client, Client(str(client.base_url), TOKEN) as shop:
         visited(shop)
+        wait_for(lambda: not runner.node.server.busy)
         before = told(client, "/v1/users/u0"), runner.node.journal.entry
         found = told(client, "/v1/users/u0/preview?count=3")
         assert (told(client, "/v1/users/u0"), runner.node.journal.entry) == before

@@ -233,7 +233,7 @@ class Types:
 
     def forget(self, row: int) -> None:
         """The next sums do without this user; types have moved by earlier ones, and stay there."""
-        self.people.forget(row, int(np.argmax(self.beliefs.users)))
+        self.people.forget(row, self.grouping.ids[int(np.argmax(self.beliefs.users))])
         self._known = None
 
     def contribute(self, job: Job) -> Callable[[], None] | None:
