@@ -94,13 +94,14 @@ def test_pages_tell_what_clusters_like(tmp_path: Path) -> None:
 def test_a_preview_is_what_is_shown_next_and_changes_nothing(policy: str, tmp_path: Path) -> None:
     model = Model(dim=DIM, policy=policy)
     app, runner = local_app(local_settings(tmp_path, model=model, http=Http()))
-    assert isinstance(runner.node, LocalNode)
+    node = runner.node
+    assert isinstance(node, LocalNode)
     with serving(app) as client, Client(str(client.base_url), TOKEN) as shop:
         visited(shop)
-        wait_for(lambda: not runner.node.server.busy)
-        before = told(client, "/v1/users/u0"), runner.node.journal.entry
+        wait_for(lambda: not node.server.busy)
+        before = told(client, "/v1/users/u0"), node.journal.entry
         found = told(client, "/v1/users/u0/preview?count=3")
-        assert (told(client, "/v1/users/u0"), runner.node.journal.entry) == before
+        assert (told(client, "/v1/users/u0"), node.journal.entry) == before
         assert found["observations"] == 2
         shown = shop.recommend_several("u0", 3)
         numbers = [(one.item, one.score, one.mean, one.deviation) for one in shown]
