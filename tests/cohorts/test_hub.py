@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from tests.cohorts.lab import Lab, identity_of, lab_of, list_of, plan_of
@@ -232,7 +233,7 @@ def test_what_comes_at_the_wrong_time_is_refused() -> None:
     lab.run(0)
     with pytest.raises(CohortRefused, match="the slot before"):
         lab.hub.call(1)
-    with pytest.raises(InvalidSetting, match="between slots"):
+    with pytest.raises(CohortRefused, match="between slots"):
         lab.hub.set_members(list_of(lab.identities, 2))
     with pytest.raises(InvalidSetting, match="plan of"):
         Hub(lab.list, plan_of(federation="other"), HubRecord(), lab.clock, lambda n: b"e" * n)
@@ -256,6 +257,10 @@ def test_a_change_of_the_member_list() -> None:
     tick(lab, 350.0)
     assert view(lab).stage == Stage.NOT_SUMMED
     lab.hub.set_members(new)
+    elsewhere = msgspec.structs.replace(new, federation="elsewhere", epoch=3)
+    for other in (list_of(lab.identities, epoch=1), elsewhere):
+        with pytest.raises(InvalidSetting, match="a later member list of"):
+            lab.hub.set_members(other)
     lab.run(1)
     assert view(lab).stage == Stage.SUMMED
     assert lab.hub.total.tolist() == plain(lab, "shop-4")

@@ -1,5 +1,6 @@
 """A number of types that adapts: sums, evidence for splits and merges, beside plain NumPy."""
 
+import itertools
 from itertools import combinations
 from math import lgamma, log
 from typing import Any
@@ -21,7 +22,6 @@ from fclub.core.plus.split_sums import (
 )
 from fclub.core.plus.splits import (
     LEAST_GAIN,
-    SETTLED,
     Halves,
     Prior,
     block_centres,
@@ -318,11 +318,11 @@ def test_a_type_pays_unless_users_are_better_explained_alone() -> None:
     n = slow.r.sum(axis=0)
     logs = digamma(n + 1) - digamma(n.sum() + TYPES)
     more = slow.own @ slow.r - evidences(prior, sums.sums.rows) - entropy(slow.r) - n * logs
-    visits, settled = sums.sums.visits, SETTLED * DIM**2
-    for shift in (-100.0, 0.0, 100.0):
+    visits = sums.sums.visits
+    for shift, settled in itertools.product((-100.0, 0.0, 100.0), (0.0, 90.0, 1e9)):
         sums.own[:] = slow.own @ slow.r + shift
         expected = more + shift <= LEAST_GAIN * visits / (visits + settled) * n
-        assert [*paying_types(prior, sums)] == [*expected.astype(float)]
+        assert [*paying_types(prior, sums, settled)] == [*expected.astype(float)]
 
 
 def test_types_that_do_not_pay_serve_nobody() -> None:

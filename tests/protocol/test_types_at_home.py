@@ -12,6 +12,7 @@ from tests.protocol.told import groups_of
 
 from fclub.core.plus.beliefs import PopulationPrior, TypeRules
 from fclub.core.plus.type_sums import VISITS
+from fclub.core.population.rounds import SURE
 from fclub.core.types import Floats
 from fclub.errors import InvalidMessage
 from fclub.privacy.noise import NoNoise
@@ -208,7 +209,7 @@ def test_at_interactive_there_are_no_types_whatever_the_size() -> None:
 
 def test_alone_it_is_a_server_of_types_that_shares_nothing() -> None:
     running, link = federation(None, share=False)
-    rules = TypeRules(types=PrivatePlusConstants().types, dim=DIM)
+    rules = TypeRules.alone(types=PrivatePlusConstants().types, dim=DIM)
     types = Types(Crowd.zeros(SIZES[0], DIM), rules, 1.0, running.family.domain)
     plain, clock = LocalServer(types, SilentLocal(types), PhasesAtHome(types, None)), GeometricClock()
     clock.advance(0)
@@ -275,6 +276,48 @@ def test_compiled_rounds_release_the_same_whoever_serves() -> None:
                 state = compiled.pack()
         assert np.isfinite(home(fast, 0).lead[0])
         assert link.sent == expected.sent
+
+
+def test_the_lead_fades_when_a_phase_begins_and_only_then() -> None:
+    running, _ = federation()
+    learner, phases = home(running, 0), study(running, 0)
+    for _, row, x, y in visits(20):
+        learner.observe(row % SIZES[0], x, y)
+    local: Any = running.servers[0]
+    local._work(phases.call())
+    learner.lead[0], learner.typed = 5.0, False
+    for _ in range(3):
+        assert phases.call() is None, "there are no new data"
+        assert (learner.lead[0], learner.typed) == (5.0, False)
+    for _, row, x, y in visits(20):
+        learner.types.observe(row % SIZES[0], x, y)
+    assert phases.call() is not None
+    assert learner.typed
+    assert learner.lead[0] == pytest.approx(PRIOR_LEAD + REMEMBERED * (5.0 - PRIOR_LEAD))
+
+
+def test_a_reward_that_is_replaced_counts_as_what_it_is_now() -> None:
+    running, _ = federation()
+    learner, x = home(running, 0), np.array([0.4, -0.3, HALF])
+    play(running, visits(100))
+    before = float(learner.lead[0])
+    learner.observe(0, x, 0.0)
+    once = float(learner.lead[0])
+    assert once != before
+    later = learner.types.bound(0).theta, learner.population.bound(0).theta
+    learner.replace(0, x, 0.0, 1.0)
+    apart = float((later[0] - later[1]) @ x)
+    assert learner.lead[0] == pytest.approx(once + apart / 0.2)
+
+
+def test_a_server_that_gets_a_plan_later_goes_on_with_types_until_the_population_tells_more() -> None:
+    alone, planned = federation(None, share=False)[0], federation()[0]
+    play(alone, visits(60))
+    arrays, values = home(alone, 0).state()
+    learner = home(planned, 0)
+    learner.restore(arrays, values)
+    assert learner.lead[0] == SURE
+    assert np.allclose(learner.bound(0).theta, learner.types.bound(0).theta)
 
 
 def test_the_released_population_is_the_prior_of_types() -> None:

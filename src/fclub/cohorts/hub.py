@@ -152,7 +152,13 @@ class Hub:
     def set_members(self, members: MemberList) -> None:
         """A new epoch, between slots."""
         if self._call is not None:
-            raise InvalidSetting("expected a change of the member list between slots")
+            raise CohortRefused("expected a change of the member list between slots")
+        held = self.members
+        if members.federation != held.federation or members.epoch < held.epoch:
+            raise InvalidSetting(
+                f"expected a later member list of {held.federation} than epoch {held.epoch}, got "
+                f"epoch {members.epoch} of {members.federation}"
+            )
         self.members = members
 
     def readmit(self, name: str) -> Step:

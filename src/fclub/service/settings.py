@@ -185,7 +185,7 @@ class SecureHub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """With whom the global server adds up; a plan with `secure` needs it."""
 
     members: str = ""
-    """The member list that the members have accepted."""
+    """The newest member list: with members that have not accepted it there are no sums."""
 
 
 class LocalSettings(_Server, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -39,7 +39,8 @@ class TypeRules:
     `prior_users` and `prior_visits`. log ω starts at log `within` with precision `within_precision`,
     and ω is kept between `least_within` and `most_within`: were it larger than at the start, the spread
     within types would explain what types should. μ and S move `caution` times less than a step of
-    scoring would take them.
+    scoring would take them. After `settled` visits of its users half as much speaks for serving from a
+    type as in the end.
     """
 
     types: int = 20
@@ -53,6 +54,12 @@ class TypeRules:
     least_within: float = 1e-4
     most_within: float = 0.05
     caution: float = 3.0
+    settled: float = 0.0
+
+    @staticmethod
+    def alone(types: int, dim: int) -> TypeRules:
+        """Of a server that learns types from its own users only, which takes longer."""
+        return TypeRules(types=types, dim=dim, settled=10.0 * dim**2)
 
 
 LEAST_VARIANCE = 1e-4

@@ -32,11 +32,8 @@ from fclub.core.plus.type_model import NOWHERE, TypeModel
 from fclub.core.plus.type_sums import LOGIT, OWN, OWN_INFORMATION, PEOPLE, SPREAD, TypeSums
 from fclub.core.types import Floats, Matrix, Vector
 
-LEAST_GAIN, SETTLED = 0.6, 10.0
-"""A type is left out of serving if a vector of one's own explains its users better by so much each.
-
-By less while its centre is not known well: by half as much after `SETTLED`·d² visits of its users.
-"""
+LEAST_GAIN = 0.6
+"""A type is left out of serving if a vector of one's own explains its users better by so much each."""
 
 
 class Prior(NamedTuple):
@@ -249,17 +246,18 @@ def move_halves(halves: Halves, prior: Prior, sums: SplitSums) -> Halves:
 
 
 @compiled
-def paying_types(prior: Prior, sums: SplitSums) -> Floats:
+def paying_types(prior: Prior, sums: SplitSums, settled: float) -> Floats:
     """1 for each type from which its users are served better than from a vector of their own.
 
     Left out is type k if Σr·o − log Z_k − ΣH(r_k) − N_k(ψ(N_k+1) − ψ(n+K)) > g·N_k, where
-    g = `LEAST_GAIN`·T_k/(T_k + `SETTLED`·d²) and T_k are the visits of its users.
+    g = `LEAST_GAIN`·T_k/(T_k + `settled`) and T_k are the visits of its users: less is needed while
+    its centre is not known well.
     """
     users, paying = sums.sums.users, np.empty(sums.own.shape[0])
-    total, settled = digamma(users.sum() + users.shape[0]), SETTLED * prior.vector.shape[0] ** 2
+    total = digamma(users.sum() + users.shape[0])
     for k in range(users.shape[0]):
         visits = max(sums.sums.visits[k], 0.0)
-        least = LEAST_GAIN * visits / (visits + settled)
+        least = LEAST_GAIN * visits / max(visits + settled, 1.0)
         typical = log_evidence(prior, sums.sums.rows[k]) + sums.entropy[k]
         typical += users[k] * (digamma(users[k] + 1.0) - total + least)
         paying[k] = 1.0 if sums.own[k] <= typical else 0.0
@@ -267,11 +265,13 @@ def paying_types(prior: Prior, sums: SplitSums) -> Floats:
 
 
 @compiled
-def step(beliefs: Beliefs, halves: Halves, sums: SplitSums) -> tuple[Beliefs, Halves, Floats]:
+def step(
+    beliefs: Beliefs, halves: Halves, sums: SplitSums, settled: float
+) -> tuple[Beliefs, Halves, Floats]:
     """Types and their halves by the sums over all users, and which types pay."""
     prior = make_prior(beliefs.mean, beliefs.covariance, beliefs.scalars[LOG_WITHIN])
     moved = move_types(beliefs, sums.sums)
-    return moved, move_halves(halves, prior, sums), paying_types(prior, sums)
+    return moved, move_halves(halves, prior, sums), paying_types(prior, sums, settled)
 
 
 @compiled

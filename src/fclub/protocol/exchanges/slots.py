@@ -181,11 +181,11 @@ class Transcript:
         check_range(self.plan, whole, servers, share)
         try:
             state = learn(self.state, told, step * whole.astype(np.float64), self.model)
+            point = write_point(state.population) if point is None else point
+            last = Released(slot, servers, share, sums, point)
+            return Transcript(self.plan, self.model, state, (*self.releases, last))
         except np.linalg.LinAlgError as error:
             raise InvalidMessage(f"no population follows from the sum of slot {slot}") from error
-        point = write_point(state.population) if point is None else point
-        last = Released(slot, servers, share, sums, point)
-        return Transcript(self.plan, self.model, state, (*self.releases, last))
 
     @property
     def told(self) -> int:

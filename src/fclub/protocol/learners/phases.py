@@ -49,10 +49,10 @@ class PhasesAtHome:
         return self._phase()
 
     def call(self) -> Job | None:
-        if not self.ready():
+        if not self.ready() or (self.phase and not self.learner.takes_part()):
             return None
         self.prepare()
-        return self._phase() if not self.phase or self.learner.takes_part() else None
+        return self._phase()
 
     def _phase(self) -> Job:
         self.phase += 1

@@ -303,7 +303,7 @@ class Types:
     def move(self, fresh: dict[int, Floats], *, last: bool) -> None:
         """A step of expectation maximisation by the sums of all servers, as they are known."""
         total = self.splits.plus(self.others)
-        beliefs, self.halves, self.paying = step(self.beliefs, self.halves, total)
+        beliefs, self.halves, self.paying = step(self.beliefs, self.halves, total, self.rules.settled)
         for place, centres in fresh.items():
             self.halves = start_halves(self.halves, beliefs, place, centres)
         if last:

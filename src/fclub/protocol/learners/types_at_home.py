@@ -20,7 +20,7 @@ from fclub.protocol.learners.types import Types
 TRUST = 0.3
 """As prior of types a release counts as so many of the users that would say as much without noise."""
 
-PRIOR_LEAD, REMEMBERED = -1.0, 0.7
+PRIOR_LEAD, REMEMBERED = -1.0, 0.6
 """Log odds of types when they begin to be learned, and what is left of others from phase to phase."""
 
 
@@ -93,6 +93,11 @@ class TypesAtHome:
         self.population.count_visit()
 
     def replace(self, row: int, x: Vector, old: float, new: float) -> None:
+        if np.isfinite(self.lead[0]):
+            means = self.types.bound(row).theta, self.population.bound(row, self._left).theta
+            centre = self.types.centre
+            self.lead[0] -= evidence_of(*means, x, old - centre)
+            self.lead[0] += evidence_of(*means, x, new - centre)
         self.types.replace(row, x, old, new)
 
     def forget(self, row: int) -> None:
@@ -149,3 +154,5 @@ class TypesAtHome:
         self.population.restore(arrays | flatten(self.users, "users."), values["population"])
         self.population.known_users, self.typed = values["known_users"], values["typed"]
         self.lead[:] = arrays["lead"]
+        if self.border is not None:  # there was none before it was given a plan
+            self.lead[:] = np.minimum(self.lead, SURE)

@@ -195,7 +195,7 @@ class PopulationFamily:
     def _at_home(self, crowd: Crowd, live: bool) -> TypesAtHome:
         types = Types(
             crowd,
-            TypeRules(types=self.constants.types, dim=self.shape.dim),
+            TypeRules.alone(types=self.constants.types, dim=self.shape.dim),
             self.constants.type_exploration,
             self.domain,
             live=live,

@@ -86,7 +86,8 @@ class PlusFamily:
 
     @property
     def type_rules(self) -> TypeRules:
-        return TypeRules(types=self.constants.types, dim=self.shape.dim)
+        make = TypeRules if self.constants.share else TypeRules.alone
+        return make(types=self.constants.types, dim=self.shape.dim)
 
     decode = staticmethod(rounds.decode)
 

@@ -175,9 +175,10 @@ class Folder:
         self.charter = charter = self.charter.put(changed)
         write_secret(self.path / "accounts.conf", _accounts(charter))
         write_secret(self.path / "members.json", _json(charter.members))
-        for file in self.path.glob("*.kit"):
-            write_kit(msgspec.structs.replace(read_kit(file), members=charter.members), file)
         write_secret(self.path / "federation.json", _json(charter))
+        for one in charter.organisations:
+            if (file := self.kit_of(one.name)).exists():
+                write_kit(msgspec.structs.replace(read_kit(file), members=charter.members), file)
 
     def add(self, name: str, entry: MemberEntry) -> None:
         """A new organisation with its kit; its public key goes into the next member list."""

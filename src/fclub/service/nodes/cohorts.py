@@ -18,11 +18,11 @@ from typing import Any
 import msgspec
 
 from fclub.cohorts.hub import Hub, HubRecord, Stage
-from fclub.cohorts.member import Member, MemberRecord
+from fclub.cohorts.member import Member, MemberRecord, State
 from fclub.cohorts.members import MemberList
 from fclub.cohorts.messages import Call, Message, Outgoing, Roster, Step, Summed, decode, encode
 from fclub.cohorts.plan import CohortPlan
-from fclub.errors import FclubError, InvalidSetting, NoiseFailed, OutOfRange
+from fclub.errors import CohortRefused, FclubError, InvalidSetting, NoiseFailed, OutOfRange
 from fclub.protocol.exchanges.slots import Prepared, SlotsGlobal, SlotsLocal
 from fclub.service.link.channel import GLOBAL, VERSION, Cohort, encode_frame
 from fclub.service.nodes.node import Journal
@@ -164,7 +164,7 @@ class MemberSide(Side):
     def next(self) -> Compute | None:
         """Messages are looked at in the order in which they came, whatever they wait for."""
         self.member.tick()
-        if self._accepted is not None:
+        if self._accepted is not None and self.member.state is not State.READY:
             self.done(self._refused(partial(self.member.accept, self._accepted)))
             self._accepted = None
         self._take_over()
@@ -253,14 +253,20 @@ class HubSide(Side):
     def _call(self) -> None:
         """Call for the slot whose time has come, once; between slots follow the member list."""
         if self._accepted is not None:
-            with suppress(InvalidSetting):  # later: a slot is under way
-                self.hub.set_members(self._accepted)
+            with suppress(CohortRefused):  # later: a slot is under way
+                self._follow(self._accepted)
                 self._accepted = None
         slot = bisect_right(self.hub.plan.times, self.clock()) - 1
         view = self.hub.view
         known = view is not None and (view.period, view.slot) >= (self.hub.plan.period, slot)
         if slot >= 0 and not known:
             self.done(self._refused(partial(self.hub.call, slot)))
+
+    def _follow(self, members: MemberList) -> None:
+        try:
+            self.hub.set_members(members)
+        except InvalidSetting as refusal:
+            self.notice = str(refusal)
 
     def readmit(self, name: str) -> None:
         """An operator lets a member take part again that was ready and did not send.
